@@ -1,0 +1,5 @@
+"""`python -m ffscope`."""
+
+from ffscope.cli import main
+
+main()

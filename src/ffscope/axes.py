@@ -1,0 +1,22 @@
+"""Shapes in signatures: `Float[Tensor, "batch pos memory"]`.
+
+The axes are `layer batch pos memory hidden vocab`; a `*at` stands for any leading ones. The tests check every annotation; a machine
+without jaxtyping (a bare GPU machine, say) runs the same code unchecked.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+else:
+    try:
+        from jaxtyping import Float, Int
+    except ModuleNotFoundError:
+
+        class _Unchecked:
+            def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
+                return item[0]
+
+        Float = Int = _Unchecked
+
+__all__ = ["Float", "Int"]

@@ -1,0 +1,42 @@
+"""The error tree. Every message says what was expected, what was found and what to do.
+
+FfscopeError
+├── SourceError       a model that cannot be found or read
+├── LayoutError       a model whose feed-forward layers cannot be read as memories
+├── ProofError        a model that was read, but an identity does not hold
+├── LensError         a reading over the vocabulary that this model does not have
+├── MemoryNameError   a memory or layer that is misspelt or not in the model
+└── InputError        text or token ids that the model does not take
+"""
+
+
+class FfscopeError(Exception):
+    """What the command line prints as one sentence, without a traceback."""
+
+    exit_code = 2
+
+
+class SourceError(FfscopeError):
+    """A model that cannot be found or read."""
+
+
+class LayoutError(FfscopeError):
+    """A model whose feed-forward layers cannot be read as memories."""
+
+
+class ProofError(FfscopeError):
+    """A model that was read, but whose decomposition is not exact."""
+
+    exit_code = 1
+
+
+class LensError(FfscopeError):
+    """A reading over the vocabulary that this model does not have."""
+
+
+class MemoryNameError(FfscopeError):
+    """A memory or layer that is misspelt or not in the model."""
+
+
+class InputError(FfscopeError):
+    """Text or token ids that the model does not take."""

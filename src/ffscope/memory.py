@@ -1,0 +1,43 @@
+"""The name of a memory: `L12.345` is hidden dimension 345 of feed-forward layer 12, both from 0."""
+
+import re
+from typing import NamedTuple
+
+from ffscope.errors import MemoryNameError
+
+_NAME = re.compile(r"L(\d+)(?:\.(\d+))?", re.ASCII)
+
+
+class Memory(NamedTuple):
+    """One hidden dimension of one feed-forward layer."""
+
+    layer: int
+    memory: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}.{self.memory}"
+
+    @classmethod
+    def parse(cls, name: str) -> "Memory":
+        """`"L12.345"` as a Memory."""
+        layer, memory = parse_name(name)
+        if memory is None:
+            raise MemoryNameError(f"{name!r} names a whole layer. Name one memory of it, such as 'L{layer}.0'.")
+        return cls(layer, memory)
+
+
+def parse_name(name: str) -> tuple[int, int | None]:
+    """`"L12.345"` as (12, 345); a whole layer, `"L12"`, as (12, None)."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise MemoryNameError(
+            f"{name!r} is not a memory's name. Write the layer, a dot and the memory, both from 0, "
+            f"such as 'L12.345'{_suggestion(name)}"
+        )
+    layer, memory = match.groups()
+    return int(layer), None if memory is None else int(memory)
+
+
+def _suggestion(name: str) -> str:
+    numbers = re.findall(r"\d+", name, re.ASCII)
+    return f". Did you mean 'L{numbers[0]}.{numbers[1]}'?" if len(numbers) == 2 else "."

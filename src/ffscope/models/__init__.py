@@ -1,0 +1,1 @@
+"""Any transformer as key–value memories. The only place that knows transformers' module names."""

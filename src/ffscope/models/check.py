@@ -1,0 +1,219 @@
+"""The identities: proof that a model was read exactly."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ffscope.errors import ProofError
+from ffscope.memory import Memory
+from ffscope.models.precision import relative_error, tolerance
+from ffscope.models.feed_forward import Arguments, FeedForward, Part
+from ffscope.models.hooks import listening
+from ffscope.models.inputs import Inputs, random_inputs
+from ffscope.models.memory_model import MemoryModel, Trace
+
+KEYS = "keys make the coefficients"
+VALUES = "coefficients and values make the update"
+SUM = "residual + update = output"
+LENS = "lens on the last output = the model's logits"
+REMOVAL = "taking the update away lowers the output by it"
+NO_CHANGE = "setting coefficients to their own value changes nothing"
+ZERO = "zeroing every memory = removing its part of the update"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The largest relative error of one identity over a range of layers."""
+
+    identity: str
+    layers: tuple[int, ...]
+    error: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        return self.error <= self.tolerance  # NaN does not
+
+
+@dataclass
+class _Calls:
+    """With what each block, and each part's key, was called in a pass."""
+
+    blocks: dict[int, Arguments] = field(default_factory=dict)
+    parts: dict[Part, Arguments] = field(default_factory=dict)
+    counts: dict[Part, int] = field(default_factory=dict)
+
+
+def prove(model: MemoryModel) -> None:
+    """The cheap identities, in one pass over a few random tokens; raises ProofError where one fails."""
+    errors, _, _ = _one_pass(model, random_inputs(model.model, batch=1, length=5))
+    _raise_failed(model, _grouped(errors, model.dtype))
+
+
+def prove_all(model: MemoryModel) -> None:
+    """Every identity; raises ProofError where one fails."""
+    _raise_failed(model, check(model))
+
+
+def check(model: MemoryModel) -> list[Finding]:
+    """Every identity for every layer, over a few random tokens."""
+    inputs = random_inputs(model.model, batch=2, length=7)
+    errors, trace, calls = _one_pass(model, inputs)
+    errors[REMOVAL] = _removal(model, trace, calls)
+    errors[NO_CHANGE] = _no_change(model, inputs, trace)
+    errors[ZERO] = _zeroed(model, trace, calls)
+    return _grouped(errors, model.dtype)
+
+
+Errors = dict[str, dict[int, float]]
+
+
+def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls]:
+    """The identities that one traced pass can tell."""
+    calls = _Calls()
+    with _recording(model, calls):
+        trace = model.trace(inputs)
+    errors: Errors = {KEYS: {}, VALUES: {}, SUM: {}}
+    with torch.no_grad():
+        for index in trace.layers:
+            layer, coefficients = model.layer(index), trace.coefficients[index]
+            arguments = [calls.parts[part] for part in layer.parts]
+            made = [part.recompute(called).flatten(0, -2) for part, called in zip(layer.parts, arguments, strict=True)]
+            errors[KEYS][index] = relative_error(torch.cat(made, -1), coefficients)
+            errors[VALUES][index] = relative_error(
+                layer.update(_by_part(layer, coefficients), arguments), trace.update[index]
+            )
+            errors[SUM][index] = relative_error(trace.residual[index] + trace.update[index], trace.output[index])
+        if trace.logits is not None:
+            last = trace.layers[-1]
+            errors[LENS] = {last: relative_error(model.lens("norm").states(trace.output[last]), trace.logits)}
+    return errors, trace, calls
+
+
+@torch.no_grad()
+def _removal(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float]:
+    """Each block runs again with its update replaced by nothing."""
+    errors = {}
+    for index in trace.layers:
+        layer = model.layer(index)
+        with listening(layer.module(layer.update_site), "out", torch.zeros_like):
+            without = _replay(layer, calls.blocks[index])
+        output, update = trace.output[index], trace.update[index]
+        # Where the update is far smaller than the output, the difference of two outputs is mostly rounding.
+        size = max(update.abs().max().item(), output.abs().max().item() / 100)
+        errors[index] = relative_error(output - without.reshape(output.shape), update, size=size)
+    return errors
+
+
+@torch.no_grad()
+def _zeroed(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float]:
+    """Each block runs again with all its memories edited to 0: of the update only the bias is left."""
+    errors = {}
+    for index in trace.layers:
+        layer = model.layer(index)
+        with model.edit(zero=[f"L{index}"]):
+            found = _replay(layer, calls.blocks[index])
+        nothing = [torch.zeros_like(part) for part in _by_part(layer, trace.coefficients[index])]
+        bias = layer.update(nothing, [calls.parts[part] for part in layer.parts])
+        residual = trace.residual[index]
+        errors[index] = relative_error(found, residual + bias.reshape(residual.shape))
+    return errors
+
+
+def _no_change(model: MemoryModel, inputs: Inputs, trace: Trace) -> dict[int, float]:
+    """The model runs again with a few memories of every layer set, at the last position, to what they were."""
+    own = {}
+    for index in trace.layers:
+        coefficients = trace.coefficients[index][0, -1]
+        for memory in torch.linspace(0, coefficients.numel() - 1, 3).long().tolist():
+            own[Memory(index, memory)] = coefficients[memory].item()
+    with model.edit(set=own, positions=-1):
+        again = model.trace(_first(inputs))
+    return {index: relative_error(again.output[index], trace.output[index][:1]) for index in trace.layers}
+
+
+def _first(inputs: Inputs) -> Inputs:
+    return {name: value[:1] if isinstance(value, Tensor) else value for name, value in inputs.items()}
+
+
+def _by_part(layer: FeedForward, coefficients: Tensor) -> list[Tensor]:
+    return list(coefficients.flatten(0, -2).split([part.memories for part in layer.parts], -1))
+
+
+def _replay(layer: FeedForward, arguments: Arguments) -> Tensor:
+    """The output of one block, called again as it was."""
+    heard: list[Tensor] = []
+    site = layer.output_site
+    with listening(layer.module(site), site.side, lambda tensor: heard.append(tensor.clone())):
+        layer.block(*arguments[0], **arguments[1])
+    return heard[0]
+
+
+@contextmanager
+def _recording(model: MemoryModel, calls: _Calls) -> Iterator[None]:
+    """Keep the arguments of every block and of every part's key, and count the calls."""
+    with ExitStack() as stack:
+        for index in range(model.layers):
+            layer = model.layer(index)
+            stack.enter_context(_arguments(layer.block, lambda given, index=index: calls.blocks.update({index: given})))
+            for part in layer.parts:
+                stack.enter_context(_arguments(part.source, lambda given, part=part: _count(calls, part, given)))
+        yield
+    for index in range(model.layers):
+        for part in model.layer(index).parts:
+            if calls.counts.get(part, 0) != 1:
+                raise ProofError(
+                    f"The feed-forward layer {index} of this {model.model_type} ran {calls.counts.get(part, 0)} times in one "
+                    "pass; expected once. Its coefficients cannot be told apart by position."
+                )
+
+
+def _count(calls: _Calls, part: Part, given: Arguments) -> None:
+    calls.parts[part] = given
+    calls.counts[part] = calls.counts.get(part, 0) + 1
+
+
+@contextmanager
+def _arguments(module: nn.Module, keep: Callable[[Arguments], Any]) -> Iterator[None]:
+    def hear(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        keep((tuple(map(_copied, args)), {name: _copied(value) for name, value in kwargs.items()}))
+
+    handle = module.register_forward_pre_hook(hear, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _grouped(errors: Errors, dtype: torch.dtype) -> list[Finding]:
+    """One finding per identity and run of layers with the same verdict."""
+    limit = tolerance(dtype)
+    findings = []
+    for identity, by_layer in errors.items():
+        for _, run in groupby(by_layer.items(), key=lambda item: item[1] <= limit):
+            layers, sizes = zip(*run, strict=True)
+            worst = max(sizes, key=lambda size: (size != size, size))  # NaN is worst
+            findings.append(Finding(identity, layers, worst, limit))
+    return findings
+
+
+def _raise_failed(model: MemoryModel, findings: list[Finding]) -> None:
+    finding = next((finding for finding in findings if not finding.holds), None)
+    if finding is None:
+        return
+    first, last = finding.layers[0], finding.layers[-1]
+    where = f"layer {first}" if first == last else f"layers {first} to {last}"
+    origin = "layout that was discovered" if model.discovered else f"layout of {model.model_type!r}"
+    raise ProofError(
+        f"The {origin} does not fit this model: «{finding.identity}» is off by {finding.error:.1e} in {where}, "
+        f"expected at most {finding.tolerance:.0e}. Its memories would not be what they seem, so it is refused."
+    )

@@ -1,0 +1,73 @@
+"""Which coefficients an edit changes, where, and to what."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ffscope.errors import InputError
+from ffscope.memory import Memory
+from ffscope.models.feed_forward import Part, Reader
+
+Name = str | Memory
+
+
+@dataclass(frozen=True)
+class Change:
+    """A coefficient becomes factor × coefficient + addend."""
+
+    factor: float
+    addend: float
+
+
+def wanted_changes(
+    zero: Iterable[Name], scale: Mapping[Name, float], set: Mapping[Name, float]
+) -> Iterator[tuple[Name, Change]]:
+    """Each name with what becomes of its coefficient."""
+    yield from ((name, Change(0.0, 0.0)) for name in ([zero] if isinstance(zero, str) else zero))
+    yield from ((name, Change(float(factor), 0.0)) for name, factor in scale.items())
+    yield from ((name, Change(0.0, float(value))) for name, value in set.items())
+
+
+class Edit:
+    """Changes to memories, everywhere or at some positions."""
+
+    def __init__(self, changes: Iterable[tuple[Memory, Change]], positions: int | Sequence[int] | None) -> None:
+        self.positions = (positions,) if isinstance(positions, int) else positions
+        self.by_layer: dict[int, dict[int, Change]] = {}
+        for memory, change in changes:
+            layer = self.by_layer.setdefault(memory.layer, {})
+            if memory.memory in layer:
+                raise InputError(f"{memory} is edited twice. Name each memory once, or nest two edits.")
+            layer[memory.memory] = change
+
+    def readers(self, device: torch.device) -> Iterator[tuple[int, Reader]]:
+        """One reader per layer that the edit touches."""
+        for layer, changes in sorted(self.by_layer.items()):
+            where = torch.tensor(list(changes), device=device)
+            factors = torch.tensor([change.factor for change in changes.values()], device=device)
+            addends = torch.tensor([change.addend for change in changes.values()], device=device)
+            yield layer, self._reader(where, factors, addends)
+
+    def _reader(self, where: Tensor, factors: Tensor, addends: Tensor) -> Reader:
+        def change(part: Part, coefficients: Tensor, past: int) -> Tensor | None:
+            mine = (where >= part.offset) & (where < part.offset + part.memories)
+            rows = self._rows(coefficients.shape[1], past)
+            if not rows or not mine.any():
+                return None
+            index = (slice(None), torch.tensor(rows, device=where.device)[:, None], where[mine] - part.offset)
+            changed = coefficients.clone()
+            # A factor of 0 must also erase what is infinite, so it replaces rather than multiplies.
+            scaled = torch.where(factors[mine] == 0, 0.0, changed[index].float() * factors[mine])
+            changed[index] = (scaled + addends[mine]).to(changed.dtype)
+            return changed
+
+        return change
+
+    def _rows(self, length: int, past: int) -> list[int]:
+        """The edited positions among those that this call computes."""
+        if self.positions is None:
+            return list(range(length))
+        rows = (position + length if position < 0 else position - past for position in self.positions)
+        return [row for row in rows if 0 <= row < length]

@@ -1,0 +1,171 @@
+"""How a vector is read over the vocabulary: the `norm` and the `raw` lens."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ffscope.axes import Float
+from ffscope.errors import LayoutError, LensError
+from ffscope.models.families import Top
+from ffscope.models.feed_forward import FeedForward, activation, number, projection
+from ffscope.models.hooks import find
+
+LENSES = ("norm", "raw")
+
+
+class Linear(Protocol):
+    """The linear part of one step of the model's top."""
+
+    def __call__(self, vector: Tensor, /) -> Tensor: ...
+
+
+class Lens(ABC):
+    """Logits over the vocabulary of states (r, o) and of updates (y, v)."""
+
+    name: str
+
+    def __init__(self, unembedding: nn.Module) -> None:
+        self.unembedding = projection(unembedding)
+
+    @abstractmethod
+    def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        """What r or o predicts."""
+
+    @abstractmethod
+    def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        """What y, or a value as it is written to the residual, promotes."""
+
+    def values(self, layer: FeedForward, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
+        """What a layer's values promote: all of them, or those an index or slice chooses."""
+        return self.updates(written(layer, layer.values()[chosen]))
+
+
+class RawLens(Lens):
+    """The paper's h·E, of states and updates alike."""
+
+    name = "raw"
+
+    def __init__(self, unembedding: nn.Module, widths: list[nn.Module]) -> None:
+        super().__init__(unembedding)
+        self.widths = [projection(module) for module in widths]  # from the residual's width to the embedding's
+
+    def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        for width in self.widths:
+            states = states @ width
+        return states.to(self.unembedding.dtype) @ self.unembedding
+
+    updates = states
+
+
+class NormLens(Lens):
+    """States exactly as the model reads its last output; updates through the linear part of the same map."""
+
+    name = "norm"
+
+    def __init__(self, model: Any, top: Top, unembedding: nn.Module) -> None:
+        super().__init__(unembedding)
+        self.head = unembedding
+        self.steps = steps(model, top)
+        self.scale = number(top.scale, model.config)
+        self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
+        self.bias: Tensor | None = getattr(model, top.bias) if top.bias else None
+        self._linear: list[Linear] | None = None
+
+    def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        states = states.to(self.unembedding.dtype)
+        for step in self.steps:
+            states = step(states)
+        logits = self.head(states) * self.scale
+        if self.bias is not None:
+            logits = logits + self.bias.reshape(-1)
+        return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
+
+    def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        if self._linear is None:
+            self._linear = [linear_part(step, self.unembedding.shape[0]) for step in self.steps]
+        for step in self._linear:
+            updates = step(updates)
+        return updates.to(self.unembedding.dtype) @ self.unembedding * self.scale
+
+
+def make_lens(name: str, model: Any, top: Top | None) -> Lens:
+    """The lens of that name for a transformers model."""
+    if name not in LENSES:
+        raise LensError(f"There is no lens {name!r}. Choose one of: {', '.join(LENSES)}.")
+    unembedding = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if top is None or unembedding is None:
+        raise LensError(
+            f"{type(model).__name__} has no unembedding, so its vectors cannot be read over a vocabulary. "
+            "Load the model with its language-modelling head."
+        )
+    if name == "norm":
+        return NormLens(model, top, unembedding)
+    if projection(unembedding).shape[0] == model.config.get_text_config().hidden_size:
+        return RawLens(unembedding, [])
+    return RawLens(unembedding, [step for step in steps(model, top) if isinstance(step, nn.Linear)])
+
+
+def steps(model: Any, top: Top) -> list[Callable[[Tensor], Tensor]]:
+    """The modules a state passes on its way to the unembedding; those a model does without are None in it."""
+    found = []
+    for path in top.steps:
+        step = activation(model, path) if path.startswith("fn:") else _at_top(model, path)
+        if step is not None:
+            found.append(step)
+    return found
+
+
+def written(layer: FeedForward, values: Float[Tensor, "memory hidden"]) -> Float[Tensor, "memory hidden"]:
+    """Values as they reach the residual: through the linear part of the post-norm, and scaled as the block scales y."""
+    return (values if layer.post is None else linear_part(layer.post, values.shape[-1])(values)) * layer.scale
+
+
+def linear_part(step: Callable[[Tensor], Tensor], width: int) -> Linear:
+    """What a step does to a direction: a projection's matrix, a norm's centring and gain; an activation is left out."""
+    if isinstance(step, nn.Linear):
+        matrix = projection(step)
+        return lambda vector: vector.to(matrix.dtype) @ matrix
+    return _norm_part(step, width) if isinstance(step, nn.Module) else _unchanged
+
+
+@torch.no_grad()
+def _norm_part(norm: nn.Module, width: int) -> Linear:
+    """Centring and gain, found by trying the norm: families store the gain as w or 1 + w, or not at all."""
+    exact = copy.deepcopy(norm).float()
+    weight = next(iter(exact.parameters()), torch.zeros(width))
+    # Large, so that epsilon vanishes beside it; no element near the mean, so that the gain can be divided out.
+    sizes = 1 + torch.rand(weight.shape[-1], generator=torch.Generator().manual_seed(0)).to(weight.device) / 2
+    probe = 1e4 * sizes
+    probe[::2] *= -1
+    seen = exact(probe)
+    if torch.allclose(2 * seen, exact(2 * probe)) and torch.allclose(-seen, exact(-probe)):
+        return lambda vector: vector.float() * (seen / probe)  # a gain alone
+    if not torch.allclose(seen, exact(2 * probe), rtol=1e-4, atol=1e-4):
+        return _unchanged  # not scale-free, so not a norm: an activation
+    centred = torch.allclose(seen, exact(probe + 2e4), rtol=1e-3, atol=1e-3)
+    direction = probe - probe.mean() if centred else probe
+    gain = (seen - exact(torch.zeros_like(probe))) * direction.square().mean().sqrt() / direction
+
+    def apply(vector: Tensor) -> Tensor:
+        vector = vector.float()
+        return (vector - vector.mean(-1, keepdim=True) if centred else vector) * gain
+
+    return apply
+
+
+def _unchanged(vector: Tensor, /) -> Tensor:
+    return vector
+
+
+def _at_top(model: Any, path: str) -> Any:
+    """Most of the top is in the base model, a masked language model's head beside it."""
+    for root in (model.base_model, model):
+        try:
+            return find(root, path)
+        except AttributeError:
+            continue
+    raise LayoutError(f"Expected {path!r} at the top of {type(model).__name__}, and it is not there.")

@@ -1,0 +1,43 @@
+"""`load`: a source, read, laid out by its family's row or discovered, and proven."""
+
+import difflib
+import logging
+from pathlib import Path
+from typing import Any
+
+from ffscope.errors import LayoutError
+from ffscope.models.check import prove, prove_all
+from ffscope.models.discovery import discover
+from ffscope.models.families import FAMILIES
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.sources import read_source
+
+logger = logging.getLogger(__name__)
+
+
+def load(
+    source: str | Path, device: str = "auto", dtype: str = "auto", *, trust_remote_code: bool = False
+) -> MemoryModel:
+    """A hub name, a folder, a .gguf file or a bundled default (`smollm2-135m`) as memories, proven on a few tokens."""
+    model, tokenizer = read_source(str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    memory_model = read(model, tokenizer, source=str(source))
+    if not memory_model.discovered:  # what was discovered has passed every identity already
+        prove(memory_model)
+    return memory_model
+
+
+def read(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
+    """A transformers model that is in memory already, read as memories. A row of the table is taken at its word: `check` proves it."""
+    model_type = model.config.model_type
+    if model_type in FAMILIES:
+        return MemoryModel(model, tokenizer, FAMILIES[model_type], source=source)
+    try:
+        family = discover(model)
+    except LayoutError as error:
+        close = difflib.get_close_matches(model_type, FAMILIES, n=1, cutoff=0.8)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise LayoutError(f"No feed-forward layout for model_type {model_type!r}.{hint} {error}") from error
+    found = MemoryModel(model, tokenizer, family, discovered=True, source=source)
+    prove_all(found)
+    logger.info("model_type %r is not in the table; its feed-forward layout was discovered, and every identity holds.", model_type)
+    return found

