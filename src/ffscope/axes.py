@@ -1,6 +1,7 @@
 """Shapes in signatures: `Float[Tensor, "batch pos memory"]`.
 
-The axes are `layer batch pos memory hidden vocab`; a `*at` stands for any leading ones. The tests check every annotation; a machine
+The axes are `layer batch pos memory hidden vocab`; `*at` stands for any leading ones, and `_` before a name for a size that may
+differ from layer to layer. The tests check every annotation; a machine
 without jaxtyping (a bare GPU machine, say) runs the same code unchecked.
 """
 

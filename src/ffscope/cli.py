@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,17 +34,19 @@ err = Console(stderr=True, highlight=False)
 _debugging = False
 
 
-def _debug(wanted: bool) -> None:
+def _debug(wanted: bool) -> bool:
     global _debugging
     _debugging = _debugging or wanted
+    return wanted
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         import ffscope
 
         out.print(f"ffscope {ffscope.__version__}")
         raise typer.Exit
+    return wanted
 
 
 Model = Annotated[
@@ -143,6 +146,7 @@ def main() -> None:
 @contextmanager
 def _working(what: str) -> Iterator[None]:
     """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
     from transformers.utils import logging as theirs
 
     theirs.set_verbosity_error()
@@ -167,7 +171,7 @@ def _print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
     how = "discovered; not in the table" if model.discovered else "in the table"
     out.print(f"{model}; layout {how}", markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (("identity", "left"), ("layers", "left"), ("largest relative error", "right"), ("", "left")):
+    for name, justify in (("identity", "left"), ("layers", "left"), ("largest error", "right"), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for finding in findings:
         first, last = finding.layers[0], finding.layers[-1]
@@ -182,8 +186,9 @@ def _print_story(story: "Story") -> None:
     )
     out.print(shown, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("layer", "before", "memories: coefficient, what they promote", "after", "case"):
-        table.add_column(name, justify="right" if name == "layer" else "left")
+    columns = {"layer": 5, "before": 11, "memory, coefficient, what it promotes": 32, "after": 11, "case": 11}
+    for name, width in columns.items():  # narrow enough for 80 characters
+        table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True, min_width=width)
     for step in story.steps:
         table.add_row(
             str(step.layer),

@@ -1,7 +1,7 @@
 """The identities: proof that a model was read exactly."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -13,17 +13,17 @@ from ffscope.errors import ProofError
 from ffscope.memory import Memory
 from ffscope.models.precision import relative_error, tolerance
 from ffscope.models.feed_forward import Arguments, FeedForward, Part
-from ffscope.models.hooks import listening
+from ffscope.models.hooks import hooked, listening
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.memory_model import MemoryModel, Trace
 
 KEYS = "keys make the coefficients"
 VALUES = "coefficients and values make the update"
 SUM = "residual + update = output"
-LENS = "lens on the last output = the model's logits"
-REMOVAL = "taking the update away lowers the output by it"
-NO_CHANGE = "setting coefficients to their own value changes nothing"
-ZERO = "zeroing every memory = removing its part of the update"
+LENS = "lens on the last output = the model's own logits"
+REMOVAL = "output - output without the update = update"
+NO_CHANGE = "coefficients set to their own value change nothing"
+ZERO = "every memory zeroed = update without its memories"
 
 
 @dataclass(frozen=True)
@@ -178,16 +178,11 @@ def _count(calls: _Calls, part: Part, given: Arguments) -> None:
     calls.counts[part] = calls.counts.get(part, 0) + 1
 
 
-@contextmanager
-def _arguments(module: nn.Module, keep: Callable[[Arguments], Any]) -> Iterator[None]:
+def _arguments(module: nn.Module, keep: Callable[[Arguments], Any]) -> AbstractContextManager[None]:
     def hear(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         keep((tuple(map(_copied, args)), {name: _copied(value) for name, value in kwargs.items()}))
 
-    handle = module.register_forward_pre_hook(hear, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return hooked(module, "in", hear)
 
 
 def _copied(value: Any) -> Any:

@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 from ffscope.errors import LayoutError
 from ffscope.models.families import Block, Dense, Experts, Family, Top
 from ffscope.models.feed_forward import activation
-from ffscope.models.hooks import find, first_tensor
+from ffscope.models.hooks import find, first_tensor, hooked
 from ffscope.models.inputs import random_inputs
 from ffscope.models.lens import NormLens
 from ffscope.models.precision import relative_error, tolerance
@@ -89,19 +89,15 @@ def _keeping(seen: _Seen, path: str, module: nn.Module) -> Iterator[None]:
         if given and given[0].is_floating_point():
             seen.into[path] = first_tensor(given).clone()
 
-    def after(_module: nn.Module, _args: Any, output: Any) -> None:
+    def after(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
         if path in seen.out:
             seen.twice.add(path)
         candidates = output if isinstance(output, tuple) else (output,)
         if candidates and isinstance(candidates[0], Tensor) and candidates[0].is_floating_point():
             seen.out[path] = candidates[0].clone()
 
-    handles = [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after)]
-    try:
+    with hooked(module, "in", before), hooked(module, "out", after):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _stacks(model: Any, seen: _Seen) -> list[str]:

@@ -22,7 +22,7 @@ class Change:
 
 
 def wanted_changes(
-    zero: Iterable[Name], scale: Mapping[Name, float], set: Mapping[Name, float]
+    zero: Iterable[Name], scale: Mapping[Name, int | float], set: Mapping[Name, int | float]
 ) -> Iterator[tuple[Name, Change]]:
     """Each name with what becomes of its coefficient."""
     yield from ((name, Change(0.0, 0.0)) for name in ([zero] if isinstance(zero, str) else zero))
@@ -42,25 +42,27 @@ class Edit:
                 raise InputError(f"{memory} is edited twice. Name each memory once, or nest two edits.")
             layer[memory.memory] = change
 
-    def readers(self, device: torch.device) -> Iterator[tuple[int, Reader]]:
+    def readers(self) -> Iterator[tuple[int, Reader]]:
         """One reader per layer that the edit touches."""
         for layer, changes in sorted(self.by_layer.items()):
-            where = torch.tensor(list(changes), device=device)
-            factors = torch.tensor([change.factor for change in changes.values()], device=device)
-            addends = torch.tensor([change.addend for change in changes.values()], device=device)
-            yield layer, self._reader(where, factors, addends)
+            yield layer, self._reader(changes)
 
-    def _reader(self, where: Tensor, factors: Tensor, addends: Tensor) -> Reader:
+    def _reader(self, changes: dict[int, Change]) -> Reader:
+        where = torch.tensor(list(changes))
+        factors, addends = torch.tensor([(c.factor, c.addend) for c in changes.values()], dtype=torch.float64).T
+
         def change(part: Part, coefficients: Tensor, past: int) -> Tensor | None:
             mine = (where >= part.offset) & (where < part.offset + part.memories)
             rows = self._rows(coefficients.shape[1], past)
             if not rows or not mine.any():
                 return None
-            index = (slice(None), torch.tensor(rows, device=where.device)[:, None], where[mine] - part.offset)
+            index = (slice(None), torch.tensor(rows)[:, None], where[mine] - part.offset)
             changed = coefficients.clone()
+            exact = torch.promote_types(changed.dtype, torch.float32)
+            factor, addend = factors[mine].to(changed.device, exact), addends[mine].to(changed.device, exact)
             # A factor of 0 must also erase what is infinite, so it replaces rather than multiplies.
-            scaled = torch.where(factors[mine] == 0, 0.0, changed[index].float() * factors[mine])
-            changed[index] = (scaled + addends[mine]).to(changed.dtype)
+            scaled = torch.where(factor == 0, 0.0, changed[index].to(exact) * factor)
+            changed[index] = (scaled + addend).to(changed.dtype)
             return changed
 
         return change

@@ -209,7 +209,7 @@ FAMILIES: dict[str, Family] = {
     "granite": Family(
         ("layers",),
         (Block((_SWIGLU,), residual=_AFTER_ATTENTION, scale=Power("residual_multiplier")),),
-        (Top(("norm",), scale=Power("logits_scaling", -1)),),
+        (Top(("norm",), scale=Power("logits_scaling", -1.0)),),
     ),
     "mixtral": _MIXTURE,
     "qwen3_moe": _MIXTURE,

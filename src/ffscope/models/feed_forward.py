@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 from ffscope.axes import Float
 from ffscope.errors import LayoutError
 from ffscope.models.families import Block, Dense, Experts, Power
-from ffscope.models.hooks import Site, find, first_tensor, parse_sites
+from ffscope.models.hooks import Site, attach, detach, find, first_tensor, parse_sites
 
 Keys = Tensor | tuple[Tensor, Tensor]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -82,7 +82,7 @@ class Part(ABC):
         """What the output projection adds; in a mixture it depends on the routing."""
 
     @abstractmethod
-    def _attach(self) -> list[RemovableHandle]:
+    def _attach(self) -> RemovableHandle:
         """Hook the module whose input the coefficients are."""
 
     @contextmanager
@@ -92,7 +92,7 @@ class Part(ABC):
         with self._lock:
             self._readers.append(entry)
             if not self._handles:
-                self._handles = [self.block.register_forward_pre_hook(self._enter, with_kwargs=True), *self._attach()]
+                self._handles = [attach(self.block, "in", self._enter), self._attach()]
         try:
             yield
         finally:
@@ -100,13 +100,20 @@ class Part(ABC):
                 self._readers.remove(entry)
                 if not self._readers:
                     for handle in self._handles:
-                        handle.remove()
+                        detach(handle)
                     self._handles = []
 
-    def _enter(self, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _mine(self) -> list[Reader]:
+        """The readers of the thread that asks."""
+        me = threading.get_ident()
+        return [reader for owner, reader in tuple(self._readers) if owner == me]
+
+    def _enter(self, _block: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         # Some families flatten batch × position inside the block, so the two sizes are kept from its entrance.
-        self._running.shape = first_tensor(args or kwargs).shape[:2]
-        self._running.past = self._cached(kwargs)
+        if self._mine():
+            (kwargs,) = rest
+            self._running.shape = first_tensor(args or kwargs).shape[:2]
+            self._running.past = self._cached(kwargs)
 
     def _cached(self, kwargs: dict[str, Any]) -> int:
         """How many positions came before this call, in generation with a cache."""
@@ -114,18 +121,13 @@ class Part(ABC):
         # Asked of this block's own entry: those of earlier blocks hold this call's positions already.
         return cache.get_seq_length(self.depth) if hasattr(cache, "get_seq_length") else 0
 
-    def _read(self, coefficients: Callable[[], Tensor]) -> tuple[Tensor, Tensor] | None:
-        """Coefficients before and after this thread's readers, or None where nobody here reads."""
-        me = threading.get_ident()
-        readers = [reader for owner, reader in tuple(self._readers) if owner == me]
-        if not readers:
-            return None
-        given = coefficients()
+    def _read(self, given: Tensor) -> Tensor:
+        """The coefficients after this thread's readers; the very same tensor where none of them changed it."""
         before = after = given.reshape(*self._running.shape, -1)
-        for reader in readers:
+        for reader in self._mine():
             made = reader(self, after, self._running.past)
             after = after if made is None else made
-        return (given, given) if after is before else (given, after.reshape(given.shape))
+        return given if after is before else after.reshape(given.shape)
 
 
 class DensePart(Part):
@@ -169,12 +171,14 @@ class DensePart(Part):
         halves = (None, None) if found[0] is None else found[0].chunk(2)
         return tuple(halves) if self.spec.fused == "gate-key" else tuple(reversed(halves))
 
-    def _attach(self) -> list[RemovableHandle]:
-        def hear(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            read = self._read(lambda: args[0])
-            return None if read is None or read[0] is read[1] else (read[1], *args[1:])
+    def _attach(self) -> RemovableHandle:
+        def hear(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
+            if not self._mine():
+                return None
+            read = self._read(args[0])
+            return None if read is args[0] else ((read, *args[1:]), rest[0])
 
-        return [self.out.register_forward_pre_hook(hear)]
+        return attach(self.out, "in", hear)
 
 
 class ExpertsPart(Part):
@@ -267,14 +271,18 @@ class ExpertsPart(Part):
     def _gate(self, sums: Tensor) -> Tensor:
         return self.source._apply_gate(sums) if self.gated else self.source.act_fn(sums)
 
-    def _attach(self) -> list[RemovableHandle]:
-        def hear(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor | None:
-            read = self._read(lambda: self.coefficients((args, kwargs)))
-            if read is None or read[0] is read[1]:
+    def _attach(self) -> RemovableHandle:
+        def hear(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Tensor | None:
+            if not self._mine():
                 return None
-            return output + ((read[1] - read[0]) @ self.values()).reshape(output.shape).to(output.dtype)
+            kwargs, output = rest
+            given = self.coefficients((args, kwargs))
+            read = self._read(given)
+            if read is given:
+                return None
+            return output + ((read - given) @ self.values()).reshape(output.shape).to(output.dtype)
 
-        return [self.source.register_forward_hook(hear, with_kwargs=True)]
+        return attach(self.source, "out", hear)
 
 
 class FeedForward:
@@ -302,20 +310,17 @@ class FeedForward:
 
     def keys(self) -> Keys:
         """Memory × hidden; a pair (gate, key) for a gated layer."""
-        keys = tuple(torch.cat(same) if len(same) > 1 else same[0] for same in self._across(Part.keys))
+        keys = [_joined(same) for same in zip(*(part.keys() for part in self.parts), strict=True)]
         return keys[0] if len(keys) == 1 else (keys[0], keys[1])
 
     def key_biases(self) -> tuple[Tensor | None, ...]:
         """What is added to x·key, one entry per key; None where nothing is."""
-        return tuple(
-            torch.cat(same) if len(same) > 1 and same[0] is not None else same[0]
-            for same in self._across(Part.key_biases)
-        )
+        biases = [part.key_biases() for part in self.parts]
+        return tuple(None if same[0] is None else _joined(same) for same in zip(*biases, strict=True))
 
     def values(self) -> Float[Tensor, "memory hidden"]:
         """The rows of the output projection."""
-        values = [part.values() for part in self.parts]
-        return torch.cat(values) if len(values) > 1 else values[0]
+        return _joined(tuple(part.values() for part in self.parts))
 
     def update(self, coefficients: list[Tensor], arguments: list[Arguments]) -> Float[Tensor, "tokens hidden"]:
         """y, made from each part's coefficients (tokens × memory): values and bias, then the post-norm and the scale."""
@@ -326,5 +331,6 @@ class FeedForward:
             summed = summed.to(made) + (made if bias is None else made + bias)
         return (summed if self.post is None else self.post(summed)) * self.scale
 
-    def _across(self, read: Callable[[Part], tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        return zip(*(read(part) for part in self.parts), strict=True)
+
+def _joined(tensors: tuple[Tensor, ...]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)

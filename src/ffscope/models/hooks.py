@@ -2,13 +2,20 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 Side = Literal["in", "out"]
+Hook = Callable[..., Any]
+
+# torch numbers hooks without a lock, so two threads could get one number. It also looks up a hook and whether that hook wants the
+# keyword arguments in two steps: a thread that runs while another registers may call a hook without them, so a hook must first see
+# that it is meant at all.
+_REGISTERING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -61,28 +68,45 @@ def first_tensor(value: Any) -> Tensor:
     return next(element for element in value if isinstance(element, Tensor))
 
 
+def attach(module: nn.Module, side: Side, hook: Hook) -> RemovableHandle:
+    """Register a hook; `detach` removes it. It is called with the module, args, kwargs and, at the `out` side, the output."""
+    with _REGISTERING:
+        if side == "in":
+            return module.register_forward_pre_hook(hook, with_kwargs=True)
+        return module.register_forward_hook(hook, with_kwargs=True)
+
+
+def detach(handle: RemovableHandle) -> None:
+    """Remove a hook."""
+    with _REGISTERING:
+        handle.remove()
+
+
 @contextmanager
-def listening(module: nn.Module, side: Side, hear: Callable[[Tensor], Any]) -> Iterator[None]:
-    """Call `hear` with what goes into or comes out of `module`, in this thread; a tensor it returns takes its place (out only)."""
+def hooked(module: nn.Module, side: Side, hook: Hook) -> Iterator[None]:
+    """Have a hook called within the block, in this thread only."""
     owner = threading.get_ident()
 
-    def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if threading.get_ident() == owner:
-            hear(first_tensor(args or kwargs))
+    def guarded(*given: Any) -> Any:
+        return hook(*given) if threading.get_ident() == owner else None
 
-    def after(_module: nn.Module, _args: Any, output: Any) -> Any:
-        if threading.get_ident() != owner:
-            return None
+    handle = attach(module, side, guarded)
+    try:
+        yield
+    finally:
+        detach(handle)
+
+
+def listening(module: nn.Module, side: Side, hear: Callable[[Tensor], Any]) -> AbstractContextManager[None]:
+    """Call `hear` with the tensor that goes into or comes out of a module; at the `out` side, one it returns takes its place."""
+
+    def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        hear(first_tensor(args or kwargs))
+
+    def after(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
         heard = hear(first_tensor(output))
         if heard is None or isinstance(output, Tensor):
             return heard
         return tuple(heard if element is first_tensor(output) else element for element in output)
 
-    if side == "in":
-        handle = module.register_forward_pre_hook(before, with_kwargs=True)
-    else:
-        handle = module.register_forward_hook(after)
-    try:
-        yield
-    finally:
-        handle.remove()
+    return hooked(module, side, before if side == "in" else after)

@@ -3,7 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,7 @@ from ffscope.models.hooks import find
 LENSES = ("norm", "raw")
 
 
-class Linear(Protocol):
-    """The linear part of one step of the model's top."""
-
-    def __call__(self, vector: Tensor, /) -> Tensor: ...
+Map = Callable[[Tensor], Tensor]
 
 
 class Lens(ABC):
@@ -73,7 +70,7 @@ class NormLens(Lens):
         self.scale = number(top.scale, model.config)
         self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
         self.bias: Tensor | None = getattr(model, top.bias) if top.bias else None
-        self._linear: list[Linear] | None = None
+        self._linear: list[Map] | None = None
 
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         states = states.to(self.unembedding.dtype)
@@ -109,7 +106,7 @@ def make_lens(name: str, model: Any, top: Top | None) -> Lens:
     return RawLens(unembedding, [step for step in steps(model, top) if isinstance(step, nn.Linear)])
 
 
-def steps(model: Any, top: Top) -> list[Callable[[Tensor], Tensor]]:
+def steps(model: Any, top: Top) -> list[Map]:
     """The modules a state passes on its way to the unembedding; those a model does without are None in it."""
     found = []
     for path in top.steps:
@@ -124,7 +121,7 @@ def written(layer: FeedForward, values: Float[Tensor, "memory hidden"]) -> Float
     return (values if layer.post is None else linear_part(layer.post, values.shape[-1])(values)) * layer.scale
 
 
-def linear_part(step: Callable[[Tensor], Tensor], width: int) -> Linear:
+def linear_part(step: Map, width: int) -> Map:
     """What a step does to a direction: a projection's matrix, a norm's centring and gain; an activation is left out."""
     if isinstance(step, nn.Linear):
         matrix = projection(step)
@@ -133,7 +130,7 @@ def linear_part(step: Callable[[Tensor], Tensor], width: int) -> Linear:
 
 
 @torch.no_grad()
-def _norm_part(norm: nn.Module, width: int) -> Linear:
+def _norm_part(norm: nn.Module, width: int) -> Map:
     """Centring and gain, found by trying the norm: families store the gain as w or 1 + w, or not at all."""
     exact = copy.deepcopy(norm).float()
     weight = next(iter(exact.parameters()), torch.zeros(width))
@@ -157,7 +154,7 @@ def _norm_part(norm: nn.Module, width: int) -> Linear:
     return apply
 
 
-def _unchanged(vector: Tensor, /) -> Tensor:
+def _unchanged(vector: Tensor) -> Tensor:
     return vector
 
 

@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 class Trace:
     """What one pass held, layer by layer. Tensors of different layers may differ in positions (two stacks) and memories."""
 
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     tokens: list[list[str]] | None  # as the tokenizer spells them; None without a tokenizer
     layers: tuple[int, ...]
-    coefficients: list[Float[Tensor, "batch pos memory"]]
-    residual: list[Float[Tensor, "batch pos hidden"]]
-    update: list[Float[Tensor, "batch pos hidden"]]
-    output: list[Float[Tensor, "batch pos hidden"]]
-    logits: Float[Tensor, "batch pos vocab"] | None  # None where the model has no unembedding
+    coefficients: list[Float[Tensor, "batch _pos _memory"]]
+    residual: list[Float[Tensor, "batch _pos hidden"]]
+    update: list[Float[Tensor, "batch _pos hidden"]]
+    output: list[Float[Tensor, "batch _pos hidden"]]
+    logits: Float[Tensor, "batch _pos vocab"] | None  # None where the model has no unembedding
 
     @property
     def ids(self) -> Int[Tensor, "batch pos"]:
@@ -169,8 +169,8 @@ class MemoryModel:
         self,
         *,
         zero: Iterable[Name] = (),
-        scale: Mapping[Name, float] | None = None,
-        set: Mapping[Name, float] | None = None,
+        scale: Mapping[Name, int | float] | None = None,
+        set: Mapping[Name, int | float] | None = None,
         positions: int | Sequence[int] | None = None,
     ) -> Iterator[None]:
         """Within the block, and in this thread only, change coefficients: `with model.edit(zero=["L3.17"], scale={"L4.2": 5}): …`
@@ -181,7 +181,7 @@ class MemoryModel:
         wanted = wanted_changes(zero, scale or {}, set or {})
         edit = Edit(((memory, change) for name, change in wanted for memory in self._named(name)), positions)
         with ExitStack() as stack:
-            for layer, reader in edit.readers(self.device):
+            for layer, reader in edit.readers():
                 for part in self.layer(layer).parts:
                     stack.enter_context(part.tap(reader))
             yield
@@ -196,7 +196,9 @@ class MemoryModel:
     def _spell(self, inputs: Inputs) -> list[list[str]] | None:
         if self.tokenizer is None or "input_ids" not in inputs:
             return None
-        return [self.tokenizer.convert_ids_to_tokens(row) for row in inputs["input_ids"].tolist()]
+        # A vocabulary may be padded beyond the tokenizer's, so some ids have no spelling.
+        spelt = ((row, self.tokenizer.convert_ids_to_tokens(row)) for row in inputs["input_ids"].tolist())
+        return [[token or f"#{id}" for id, token in zip(row, tokens, strict=True)] for row, tokens in spelt]
 
 
 class _Kept:

@@ -5,15 +5,30 @@ import hashlib
 import importlib.util
 import logging
 import os
+import pickle
 import shutil
+import socket
+import struct
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 import transformers
+from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+)
 from transformers.utils import cached_file
 
 from ffscope.errors import SourceError
@@ -31,6 +46,18 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
+# What transformers and the readers under it raise for files that are missing, damaged or of another kind.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    ImportError,
+    EOFError,
+    SafetensorError,
+    struct.error,
+    pickle.UnpicklingError,
+)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -40,10 +67,12 @@ def read_source(source: str, *, device: str, dtype: str, trust_remote_code: bool
     kind = pick_dtype(dtype, where)
     folder, gguf = locate(source)
     arguments: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"gguf_file": gguf} if gguf else {})}
+    if not Path(folder).is_dir():
+        arguments["local_files_only"] = not _hub_reachable()
     try:
         model = _model(folder, kind, arguments)
         tokenizer = _tokenizer(folder, arguments)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except _UNREADABLE as error:
         raise SourceError(_reason(source, folder, error)) from error
     return model.to(where), tokenizer
 
@@ -63,7 +92,7 @@ def locate(source: str) -> tuple[str, str | None]:
     if path.is_file():
         return _gguf(path)
     if path.suffix == ".gguf" or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise SourceError(f"There is no file or folder {source}. Check the path{_did_you_mean(path)}")
+        raise SourceError(f"There is no file or folder {source}. Check the path.{_did_you_mean(path)}")
     return source, None
 
 
@@ -105,12 +134,24 @@ def pick_dtype(dtype: str, device: torch.device) -> torch.dtype | str:
     """`auto` is float32 on a CPU, where half precision is slow, and the checkpoint's own elsewhere."""
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
+    if device.type == "cpu" and dtype in ("bfloat16", "float16"):
+        _make_low_precision_safe(dtype)
     if dtype not in _DTYPES:
         raise SourceError(f"There is no dtype {dtype!r}. Choose one of: auto, {', '.join(_DTYPES)}.")
     return _DTYPES[dtype]
 
 
+def _make_low_precision_safe(dtype: str) -> None:
+    """Some virtual machines announce matrix instructions that end the process; tried in a child, and done without where it dies."""
+    trial = f"import torch; x = torch.ones(16, 16, dtype=torch.{dtype}); torch.nn.functional.linear(x, x)"
+    if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode < 0:
+        logger.warning("This CPU's %s matrix products crash; running without oneDNN, which is slower.", dtype)
+        torch.backends.mkldnn.enabled = False
+
+
 def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> Any:
+    if "gguf_file" not in arguments:
+        _refuse_unknown(folder, arguments)
     config = AutoConfig.from_pretrained(folder, **arguments)
     if getattr(config, "quantization_config", None) and "gguf_file" not in arguments:
         raise SourceError(
@@ -129,6 +170,24 @@ def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> 
     return model
 
 
+def _refuse_unknown(folder: str, arguments: dict[str, Any]) -> None:
+    """Raise where transformers would need code it does not have, before it says so at length."""
+    found, _ = PretrainedConfig.get_config_dict(folder, local_files_only=arguments.get("local_files_only", False))
+    name = found.get("model_type")
+    if "auto_map" in found and name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
+        raise SourceError(
+            f"{folder} brings code of its own, which is not run unasked. "
+            "If you trust its author, pass --trust-remote-code (in Python: trust_remote_code=True)."
+        )
+    if name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
+        close = difflib.get_close_matches(str(name), CONFIG_MAPPING, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise SourceError(
+            f"config.json in {folder} gives model_type {name!r}, which transformers {transformers.__version__} does not know."
+            f"{hint} Mend config.json, or install a newer transformers."
+        )
+
+
 def _class(config: Any, arguments: dict[str, Any]) -> Any:
     """The class that the checkpoint was saved as, so that its head comes along and none is made up."""
     named = getattr(transformers, (config.architectures or [""])[0], None)
@@ -138,16 +197,32 @@ def _class(config: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _tokenizer(folder: str, arguments: dict[str, Any]) -> Any:
-    if "gguf_file" not in arguments and not any(_exists(folder, name) for name in _TOKENIZER_FILES):
+    offline = arguments.get("local_files_only", False)
+    if "gguf_file" not in arguments and not any(_exists(folder, name, offline) for name in _TOKENIZER_FILES):
         return None
     return AutoTokenizer.from_pretrained(folder, **arguments)
 
 
-def _exists(folder: str, name: str) -> bool:
+def _exists(folder: str, name: str, offline: bool) -> bool:
     found = cached_file(
-        folder, name, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        folder,
+        name,
+        local_files_only=offline,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
     )
     return found is not None
+
+
+def _hub_reachable() -> bool:
+    """Whether asking the hub makes sense: without a network its client tries for half a minute before it looks in its cache."""
+    if HF_HUB_OFFLINE:
+        return False
+    try:
+        socket.getaddrinfo(urlsplit(ENDPOINT).hostname, None)
+    except OSError:
+        return bool(getproxies())  # a proxy resolves names for us
+    return True
 
 
 def _gguf(path: Path) -> tuple[str, str]:
@@ -169,23 +244,28 @@ def _convert(file: Path, folder: Path) -> None:
     model.hf_quantizer = None
     model.is_quantized = False
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+    unfinished = tempfile.mkdtemp(dir=folder.parent)
+    try:
         model.save_pretrained(unfinished)
         AutoTokenizer.from_pretrained(str(file.parent), **arguments).save_pretrained(unfinished)
-        shutil.copytree(unfinished, Path(unfinished) / "whole")
-        os.rename(Path(unfinished) / "whole", folder)
+        if not folder.is_dir():  # another process may have been quicker
+            os.rename(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _reason(source: str, folder: str, error: Exception) -> str:
     """One sentence for what transformers says in many."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if isinstance(error, SafetensorError):
+    first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+    if isinstance(error, SafetensorError) or source.endswith(".gguf"):
         return f"The weights of {source} cannot be read ({first}): the file is damaged or cut short. Fetch it again."
+    if isinstance(error, pickle.UnpicklingError):
+        return f"The weights of {source} are a pickle that holds more than tensors, so it is not opened. Convert them to safetensors."
     if Path(folder).is_dir():
-        return f"{source} cannot be loaded: {first}"
+        return f"{source} cannot be loaded: {first}. Expected a folder as `save_pretrained` writes it, whole."
     return (
-        f"{source!r} is neither a file or folder here, nor a bundled default ({', '.join(BUNDLED)}), and the model hub did not "
-        f"give it: {first} Check the name and the network, or name a folder.{_did_you_mean(Path(source))}"
+        f"{source!r} is no file or folder here and no bundled default ({', '.join(BUNDLED)}), and the model hub "
+        f"did not give it: {first}. Check the name and the network, or name a folder.{_did_you_mean(Path(source))}"
     )
 
 

@@ -1,0 +1,102 @@
+"""The command line, as a user meets it."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny
+from typer.testing import CliRunner
+
+from ffscope.cli import app
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("model")
+    tiny.make("llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def ffscope(*args: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "ffscope", *args], capture_output=True, text=True, timeout=120)
+
+
+def test_help_is_quick_and_does_not_import_torch():
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = ffscope("--help")
+        times.append(time.perf_counter() - start)
+        assert result.returncode == 0
+    assert min(times) < 1
+    heavy = "import ffscope.cli, sys; sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", heavy], timeout=60).returncode == 0
+
+
+def test_check_prints_every_identity_and_succeeds(folder):
+    result = ffscope("check", folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("holds") == 7
+    assert "layout in the table" in result.stdout
+
+
+def test_check_fails_where_an_identity_does(folder, monkeypatch):
+    from ffscope.models import check as identities
+
+    monkeypatch.setattr(identities, "tolerance", lambda dtype: -1.0)
+    result = CliRunner().invoke(app, ["check", folder, "--json"])
+    assert result.exit_code == 1
+    assert not any(finding["holds"] for finding in json.loads(result.stdout))
+
+
+def test_trace_tells_the_story_of_a_prompt(folder):
+    result = CliRunner().invoke(app, ["trace", folder, "Ab cd"])
+    assert result.exit_code == 0, result.output
+    assert "L2." in result.stdout
+    assert "prediction:" in result.stdout
+    story = json.loads(CliRunner().invoke(app, ["trace", folder, "Ab cd", "--json", "--memories", "2"]).stdout)
+    assert [step["layer"] for step in story["steps"]] == [0, 1, 2]
+    assert all(len(step["memories"]) == 2 for step in story["steps"])
+    assert story["steps"][-1]["after"]["token"] == story["prediction"][0]["token"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["check", "./nowhere"], "error: There is no file or folder ./nowhere"),
+        (["trace", "FOLDER", ""], "error: The text has no tokens"),
+        (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included, and this model takes 41"),
+        (["trace", "FOLDER", "a", "--lens", "magic"], "error: There is no lens 'magic'"),
+        (["trace", "FOLDER", "a", "--dtype", "float1"], "error: There is no dtype 'float1'"),
+    ],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(folder, args, message):
+    result = ffscope(*(folder if arg == "FOLDER" else arg for arg in args))
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_the_traceback():
+    for args in (["--debug", "check", "./nowhere"], ["check", "./nowhere", "--debug"]):
+        result = ffscope(*args)
+        assert "Traceback" in result.stderr
+        assert result.returncode != 0
+
+
+def test_hostile_tokens_do_not_reach_the_terminal(tmp_path, tokenizer):
+    tiny.make("llama").save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    made = json.loads(file.read_text())
+    made["added_tokens"].append({**made["added_tokens"][0], "id": 66, "content": "\x1b[31m[bold]\u202e<script>"})
+    made["model"]["vocab"] = {token: i for token, i in made["model"]["vocab"].items() if i != 66}
+    file.write_text(json.dumps(made))
+    result = CliRunner().invoke(app, ["trace", str(tmp_path), "a\x1b[31m[bold]\u202e<script>b"])
+    assert result.exit_code == 0, result.output
+    assert "<001B>[31m[bold]<202E><script>" in result.stdout
+    assert "\x1b[31m" not in result.stdout
+    assert "\u202e" not in result.stdout

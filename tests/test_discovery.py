@@ -1,0 +1,94 @@
+"""Models that the table does not have, or is not allowed to be asked about."""
+
+import pytest
+import tiny
+import transformers as hf
+
+from ffscope import LayoutError, check, read
+from ffscope.models.discovery import discover
+from ffscope.models.memory_model import MemoryModel
+
+_DEEPSEEK = {
+    **tiny._LLAMA,
+    "num_key_value_heads": 2,
+    "intermediate_size": 20,
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 6,
+    "kv_lora_rank": 5,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6,
+    "v_head_dim": 8,
+}
+UNKNOWN = {
+    "stablelm": (hf.StableLmForCausalLM, hf.StableLmConfig, tiny._LLAMA),
+    "stablelm parallel": (hf.StableLmForCausalLM, hf.StableLmConfig, {**tiny._LLAMA, "use_parallel_residual": True}),
+    "cohere, logits scaled": (hf.CohereForCausalLM, hf.CohereConfig, {**tiny._LLAMA, "logit_scale": 0.25}),
+    "starcoder2": (hf.Starcoder2ForCausalLM, hf.Starcoder2Config, tiny._LLAMA),
+    "glm4, fused and post-norm": (hf.Glm4ForCausalLM, hf.Glm4Config, {**tiny._LLAMA, "head_dim": 8}),
+    "nemotron, relu²": (hf.NemotronForCausalLM, hf.NemotronConfig, {**tiny._LLAMA, "hidden_act": "relu2"}),
+    "granitemoe": (
+        hf.GraniteMoeForCausalLM,
+        hf.GraniteMoeConfig,
+        {**tiny._MOE, "num_local_experts": 5, "residual_multiplier": 0.3, "logits_scaling": 4.0},
+    ),
+    "deepseek_v3, shared experts": (hf.DeepseekV3ForCausalLM, hf.DeepseekV3Config, _DEEPSEEK),
+    "electra, masked": (hf.ElectraForMaskedLM, hf.ElectraConfig, {**tiny._BERT, "embedding_size": 10}),
+    "mbart, two stacks": (hf.MBartForConditionalGeneration, hf.MBartConfig, tiny._BART),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_ordinary_model_just_works(name, caplog):
+    caplog.set_level("INFO", logger="ffscope")
+    model = read(tiny.build(*UNKNOWN[name]))
+    assert model.discovered
+    assert "was discovered, and every identity holds" in caplog.text
+    assert all(finding.holds for finding in check(model))
+
+
+@pytest.mark.parametrize("name", tiny.TABLE)
+def test_discovery_finds_what_the_table_says(name):
+    made = tiny.make(name)
+    known, found = read(made), MemoryModel(made, None, discover(made), discovered=True)
+    assert found.memories == known.memories
+    assert all(finding.holds for finding in check(found))
+    for layer in range(known.layers):
+        ours, theirs = known.keys(layer), found.keys(layer)
+        pairs = zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]
+        assert all(bool((a == b).all()) for a, b in pairs)
+
+
+def test_shared_experts_stand_behind_the_routed_ones():
+    model = read(tiny.build(*UNKNOWN["deepseek_v3, shared experts"]))
+    assert model.memories == (20, 6 * 16 + 16, 6 * 16 + 16)
+    trace = model.trace(list(range(4, 10)))
+    assert (trace.coefficients[1][..., 6 * 16 :] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("cls", "config", "block"),
+    [
+        (hf.MambaForCausalLM, hf.MambaConfig, "MambaBlock"),
+        (hf.RwkvForCausalLM, hf.RwkvConfig, "RwkvBlock"),
+    ],
+)
+def test_a_model_without_feed_forward_memories_is_refused(cls, config, block):
+    model = cls(config(vocab_size=67, hidden_size=12, num_hidden_layers=2)).eval()
+    message = rf"No feed-forward layout for model_type '{config.model_type}'\. Looked, in every block, for .*; a {block} holds "
+    with pytest.raises(LayoutError, match=message):
+        read(model)
+
+
+def test_a_near_miss_is_named():
+    model = tiny.make("gpt_neox")
+    model.config.model_type = "gpt_neo_x"
+    assert read(model).discovered  # an unknown name is no obstacle to an ordinary model
+    broken = hf.MambaForCausalLM(hf.MambaConfig(vocab_size=67, hidden_size=12, num_hidden_layers=1)).eval()
+    broken.config.model_type = "gpt_neo_x"
+    with pytest.raises(LayoutError, match=r"model_type 'gpt_neo_x'\. Did you mean 'gpt_neox'\?"):
+        read(broken)

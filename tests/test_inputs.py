@@ -1,0 +1,41 @@
+"""What does not reach the model."""
+
+import pytest
+import tiny
+import torch
+
+from ffscope import InputError, read
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, 67], r"Token id 67 is outside the vocabulary\. This model takes ids from 0 to 66\."),
+        ([-1, 4], r"Token id -1 is outside the vocabulary"),
+        (list(range(4, 46)), r"The text has 42 tokens, BOS included, and this model takes 41\. Shorten it\."),
+        ([], "at least one"),
+        (torch.tensor([0.5]), "Expected token ids: whole numbers"),
+        (torch.zeros(1, 2, 3, dtype=torch.long), r"found torch.int64 of shape \(1, 2, 3\)"),
+    ],
+)
+def test_bad_ids(ids, message):
+    with pytest.raises(InputError, match=message):
+        read(tiny.make("llama")).trace(ids)
+
+
+def test_positions_that_hold_no_token_are_not_offered():
+    model = read(tiny.make("roberta"))
+    model.trace([5] * 39)
+    with pytest.raises(InputError, match="this model takes 39"):
+        model.trace([5] * 40)
+
+
+def test_text_needs_a_tokenizer_and_a_token(tokenizer):
+    with pytest.raises(InputError, match="came without a tokenizer.*Pass token ids instead"):
+        read(tiny.make("llama")).trace("text")
+    with pytest.raises(InputError, match="has no tokens"):
+        read(tiny.make("llama"), tokenizer).trace("")
+
+
+def test_models_without_a_limit_take_long_text():
+    read(tiny.make("bloom")).trace(torch.randint(4, 60, (1, 300)))

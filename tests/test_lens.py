@@ -1,0 +1,98 @@
+"""Readings over the vocabulary, against their formulas."""
+
+import pytest
+import tiny
+import torch
+
+from ffscope import LensError, read
+
+IDS = list(range(4, 12))
+
+
+def layer_norm_gain(norm, v):
+    return (v - v.mean(-1, keepdim=True)) * norm.weight
+
+
+# what the linear part of each family's top is, spelt out
+UPDATES = {
+    "gpt2": lambda m, v: layer_norm_gain(m.transformer.ln_f, v) @ m.lm_head.weight.T,
+    "opt": lambda m, v: layer_norm_gain(m.model.decoder.final_layer_norm, v) @ m.lm_head.weight.T,
+    "gptj": lambda m, v: layer_norm_gain(m.transformer.ln_f, v) @ m.lm_head.weight.T,
+    "llama": lambda m, v: (v * m.model.norm.weight) @ m.lm_head.weight.T,
+    "gemma": lambda m, v: (v * (1 + m.model.norm.weight)) @ m.lm_head.weight.T,
+    "gemma2": lambda m, v: (v * (1 + m.model.norm.weight)) @ m.lm_head.weight.T,
+    "olmo": lambda m, v: (v - v.mean(-1, keepdim=True)) @ m.lm_head.weight.T,
+    "granite": lambda m, v: (v * m.model.norm.weight) @ m.lm_head.weight.T / 5,
+    "t5": lambda m, v: (v * m.decoder.final_layer_norm.weight) @ m.lm_head.weight.T * 12**-0.5,
+    "opt post-norm": lambda m, v: (
+        layer_norm_gain(m.model.decoder.layers[-1].final_layer_norm, v)
+        @ m.model.decoder.project_out.weight.T
+        @ m.lm_head.weight.T
+    ),
+    "bert": lambda m, v: (
+        layer_norm_gain(
+            m.cls.predictions.transform.LayerNorm,
+            layer_norm_gain(m.bert.encoder.layer[-1].output.LayerNorm, v) @ m.cls.predictions.transform.dense.weight.T,
+        )
+        @ m.cls.predictions.decoder.weight.T
+    ),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_pass_the_linear_part_of_the_models_top(name):
+    made = tiny.make(name)
+    vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
+    found = read(made).lens("norm").updates(vectors)
+    torch.testing.assert_close(found, UPDATES[name](made, vectors), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_the_gain_is_exact_in_low_precision():
+    made = tiny.make("llama").bfloat16()
+    vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
+    step = read(made).lens("norm")
+    step.unembedding = step.unembedding.float()
+    expected = (vectors * made.model.norm.weight.float()) @ made.lm_head.weight.float().T
+    torch.testing.assert_close(step.updates(vectors), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_values_pass_the_post_norm_and_the_scale():
+    made = tiny.make("gemma2")
+    block = made.model.layers[1]
+    model = read(made)
+    written = made.model.layers[1].mlp.down_proj.weight.T * (1 + block.post_feedforward_layernorm.weight)
+    expected = UPDATES["gemma2"](made, written)
+    torch.testing.assert_close(model.lens("norm").values(model.layer(1)), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(model.lens("norm").values(model.layer(1), [4, 2]), expected[[4, 2]], atol=1e-4, rtol=1e-4)
+    made = tiny.make("granite")
+    model = read(made)
+    expected = UPDATES["granite"](made, made.model.layers[0].mlp.down_proj.weight.T * 0.3)
+    torch.testing.assert_close(model.lens("norm").values(model.layer(0)), expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_raw_is_the_product_with_the_embedding():
+    made = tiny.make("gpt2")
+    vectors = torch.randn(3, 12)
+    lens = read(made).lens("raw")
+    expected = vectors @ made.transformer.wte.weight.T
+    torch.testing.assert_close(lens.states(vectors), expected)
+    torch.testing.assert_close(lens.updates(vectors), expected)
+
+
+@torch.no_grad()
+def test_raw_reaches_a_narrower_embedding_by_the_models_own_projection():
+    made = tiny.make("opt post-norm")
+    vectors = torch.randn(3, 12)
+    expected = vectors @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
+    torch.testing.assert_close(read(made).lens("raw").states(vectors), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_lens_that_is_not_there():
+    with pytest.raises(LensError, match=r"There is no lens 'tuned'\. Choose one of: norm, raw\."):
+        read(tiny.make("llama")).lens("tuned")
+    with pytest.raises(LensError, match="ViTModel has no unembedding.*Load the model with its language-modelling head"):
+        read(tiny.make("vit")).lens()

