@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from ffscope import ProofError, check
 from ffscope.models import check as identities
 from ffscope.models.check import prove
@@ -97,7 +97,9 @@ def test_an_edit_that_changes_what_it_should_not(monkeypatch):
 
 
 def test_loading_raises_and_says_what_is_wrong():
-    with pytest.raises(ProofError, match="The layout of 'granite' does not fit this model: «.*» is off by .* in layers 0 to 2"):
+    with pytest.raises(
+        ProofError, match="The layout of 'granite' does not fit this model: «.*» is off by .* in layers 0 to 2"
+    ):
         prove(broken("granite", scale=1.0))
 
 

@@ -6,9 +6,9 @@ import sys
 import time
 
 import pytest
-import tiny
 from typer.testing import CliRunner
 
+import tiny
 from ffscope.cli import app
 
 
@@ -70,6 +70,8 @@ def test_trace_tells_the_story_of_a_prompt(folder):
         (["trace", "FOLDER", ""], "error: The text has no tokens"),
         (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included, and this model takes 41"),
         (["trace", "FOLDER", "a", "--lens", "magic"], "error: There is no lens 'magic'"),
+        (["trace", "FOLDER", "a", "--layers", "1-3"], "error: There are no layers 1-3. This model has layers 0 to 2."),
+        (["trace", "FOLDER", "a", "--layers", "last"], "error: 'last' names no layers. Write numbers and ranges"),
         (["trace", "FOLDER", "a", "--dtype", "float1"], "error: There is no dtype 'float1'"),
     ],
 )

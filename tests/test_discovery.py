@@ -1,9 +1,9 @@
 """Models that the table does not have, or is not allowed to be asked about."""
 
 import pytest
-import tiny
 import transformers as hf
 
+import tiny
 from ffscope import LayoutError, check, read
 from ffscope.models.discovery import discover
 from ffscope.models.memory_model import MemoryModel

@@ -1,9 +1,9 @@
 """Every family of the table, on a tiny random model of it."""
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from ffscope import MemoryModel, check, read
 from ffscope.models.families import FAMILIES
 from ffscope.models.inputs import random_inputs
@@ -97,7 +97,9 @@ def test_experts_against_a_plain_loop():
                 gate, up = (experts.gate_up_proj[expert] @ x[token]).chunk(2)
                 expected = torch.nn.functional.silu(gate) * up * weight
                 start = int(expert) * 16
-                torch.testing.assert_close(trace.coefficients[0][0, token, start : start + 16], expected, atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(
+                    trace.coefficients[0][0, token, start : start + 16], expected, atol=1e-5, rtol=1e-5
+                )
                 torch.testing.assert_close(model.values(0)[start : start + 16], experts.down_proj[expert].T)
 
 
@@ -106,7 +108,9 @@ def test_attributes_that_change_the_feed_forward_layer_are_refused():
 
     model = tiny.make("bert")
     model.config.chunk_size_feed_forward = 2
-    with pytest.raises(LayoutError, match="chunk_size_feed_forward=2 is not handled.*Expected chunk_size_feed_forward=0"):
+    with pytest.raises(
+        LayoutError, match="chunk_size_feed_forward=2 is not handled.*Expected chunk_size_feed_forward=0"
+    ):
         read(model)
     model = tiny.make("bloom")
     model.config.slow_but_exact = True

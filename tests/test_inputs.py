@@ -1,9 +1,9 @@
 """What does not reach the model."""
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from ffscope import InputError, read
 
 

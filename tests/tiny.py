@@ -147,7 +147,14 @@ TABLE: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "modernbert": (
         hf.ModernBertForMaskedLM,
         hf.ModernBertConfig,
-        {**_BERT, "hidden_activation": "gelu", "cls_token_id": 2, "sep_token_id": 3, "mlp_bias": True, "norm_bias": True},
+        {
+            **_BERT,
+            "hidden_activation": "gelu",
+            "cls_token_id": 2,
+            "sep_token_id": 3,
+            "mlp_bias": True,
+            "norm_bias": True,
+        },
     ),
     "t5": (hf.T5ForConditionalGeneration, hf.T5Config, {**_T5, "feed_forward_proj": "relu"}),
     "t5 gated": (
@@ -182,7 +189,9 @@ def build(cls: Any, config_class: Any, arguments: dict[str, Any], seed: int = 0)
     """A tiny model with every parameter and buffer-like bias random: zero biases and unit norms hide mistakes."""
     config = config_class(**arguments)
     # T5 turns this one into `scale_decoder_outputs`.
-    unknown = [name for name in arguments if getattr(config, name, None) != arguments[name] and name != "tie_word_embeddings"]
+    unknown = [
+        name for name in arguments if getattr(config, name, None) != arguments[name] and name != "tie_word_embeddings"
+    ]
     assert not unknown, f"the config took no notice of {unknown}"
     model = cls(config).eval()
     generator = torch.Generator().manual_seed(seed)

@@ -1,7 +1,7 @@
 """See what the feed-forward layers of a transformer store.
 
-    model = ffscope.load("smollm2-135m")
-    trace = model.trace("The capital of France is")
+model = ffscope.load("smollm2-135m")
+trace = model.trace("The capital of France is")
 """
 
 from importlib import import_module

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ffscope.errors import FfscopeError
+from ffscope.memory import parse_layers
 
 if TYPE_CHECKING:
-    from ffscope.analysis.trace import Story
+    from ffscope.analysis.trace import Contribution, Prediction, Story
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
 
@@ -58,13 +59,17 @@ Dtype = Annotated[str, typer.Option(help="Precision: auto, float32, bfloat16, fl
 LensName = Annotated[str, typer.Option("--lens", help="How vectors are read over the vocabulary: norm or raw.")]
 Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="Put the BOS token in front of the text.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Trust = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only if you trust it.")]
+Trust = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only if you trust it.")
+]
 Debug = Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")]
 
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     pass
@@ -98,6 +103,7 @@ def trace(
     model: Model,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text whose next token is predicted.")],
     memories: Annotated[int, typer.Option(min=1, help="Memories shown per layer.")] = 3,
+    layers: Annotated[str | None, typer.Option(help="Layers shown, such as 0,24-29; all by default.")] = None,
     lens: LensName = "norm",
     bos: Bos = True,
     device: Device = "auto",
@@ -112,7 +118,8 @@ def trace(
 
     with _working(f"Loading {model} …"):
         loaded = load(model, device, dtype, trust_remote_code=trust_remote_code)
-    story = tell(loaded, text, memories=memories, lens=lens, bos=bos)
+    chosen = parse_layers(layers, loaded.layers) if layers else None
+    story = tell(loaded, text, layers=chosen, memories=memories, lens=lens, bos=bos)
     if json_:
         out.print_json(json.dumps(asdict(story)))
     else:
@@ -129,7 +136,9 @@ def demo(debug: Debug = False) -> None:
     ):
         out.print(Text(f"\n$ {command}", style="bold"))
         run()
-    out.print("\nYour own model, in the same way: ffscope check FOLDER, ffscope trace FOLDER \"your text\".", markup=False)
+    out.print(
+        '\nYour own model, in the same way: ffscope check FOLDER, ffscope trace FOLDER "your text".', markup=False
+    )
 
 
 def main() -> None:
@@ -176,7 +185,9 @@ def _print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
     for finding in findings:
         first, last = finding.layers[0], finding.layers[-1]
         verdict = Text("holds", style="green") if finding.holds else Text("FAILS", style="bold red")
-        table.add_row(finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict)
+        table.add_row(
+            finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict
+        )
     out.print(table)
 
 
@@ -186,28 +197,33 @@ def _print_story(story: "Story") -> None:
     )
     out.print(shown, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = {"layer": 5, "before": 11, "memory, coefficient, what it promotes": 32, "after": 11, "case": 11}
-    for name, width in columns.items():  # narrow enough for 80 characters
-        table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True, min_width=width)
+    for name in ("layer", "before", "memories and what they promote", "after", "case"):
+        table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
+    room = max(30, out.width - 46)  # what the other columns leave
     for step in story.steps:
         table.add_row(
             str(step.layer),
             _prediction(step.before),
-            Text("\n").join(_contribution(memory) for memory in step.memories),
+            Text("\n").join(_cut(_contribution(memory), room) for memory in step.memories),
             _prediction(step.after),
             step.case,
         )
     out.print(table)
-    best: Any = Text("  ").join(_prediction(prediction) for prediction in story.prediction)
-    out.print(Text("prediction: ", style="bold") + best)
+    best = Text("  ").join(_prediction(prediction) for prediction in story.prediction)
+    out.print(Text.assemble(("prediction: ", "bold"), best))
 
 
-def _prediction(prediction: Any) -> Text:
-    return Text.assemble((prediction.token, "cyan"), f" {prediction.probability:.0%}")
+def _prediction(prediction: "Prediction") -> Text:
+    return Text.assemble(_cut(Text(prediction.token, style="cyan"), 7), f" {prediction.probability:.0%}")
 
 
-def _contribution(memory: Any) -> Text:
-    return Text.assemble((f"{memory.memory:<10}", "magenta"), f"{memory.coefficient:>8.2f}  ", " ".join(memory.promotes))
+def _contribution(memory: "Contribution") -> Text:
+    return Text.assemble((f"{memory.memory:<9}", "magenta"), f"{memory.coefficient:>7.2f} ", " ".join(memory.promotes))
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    return text
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from ffscope.errors import MemoryNameError
 
 _NAME = re.compile(r"L(\d+)(?:\.(\d+))?", re.ASCII)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 class Memory(NamedTuple):
@@ -36,6 +37,20 @@ def parse_name(name: str) -> tuple[int, int | None]:
         )
     layer, memory = match.groups()
     return int(layer), None if memory is None else int(memory)
+
+
+def parse_layers(text: str, count: int) -> list[int]:
+    """`"0,3-5"` as [0, 3, 4, 5], for a model of `count` layers."""
+    chosen: list[int] = []
+    for term in text.split(","):
+        match = _RANGE.fullmatch(term.strip())
+        if match is None:
+            raise MemoryNameError(f"{term!r} names no layers. Write numbers and ranges from 0, such as '0,3-5'.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or last >= count:
+            raise MemoryNameError(f"There are no layers {term.strip()}. This model has layers 0 to {count - 1}.")
+        chosen += range(first, last + 1)
+    return list(dict.fromkeys(chosen))
 
 
 def _suggestion(name: str) -> str:

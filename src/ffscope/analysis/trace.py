@@ -57,36 +57,48 @@ class Story:
     prediction: list[Prediction]
 
 
-def tell(model: MemoryModel, text: str, *, position: int = -1, memories: int = 3, lens: str = "norm", bos: bool = True) -> Story:
+def tell(
+    model: MemoryModel,
+    text: str,
+    *,
+    position: int = -1,
+    layers: list[int] | None = None,
+    memories: int = 3,
+    lens: str = "norm",
+    bos: bool = True,
+) -> Story:
     """How the prediction after one token of a text comes about; by default after the last."""
     reading = model.lens(lens)
-    trace = model.trace(text, bos=bos)
+    trace = model.trace(text, bos=bos, layers=layers)
     length = trace.ids.shape[1]
     if not -length <= position < length:
-        raise InputError(f"There is no position {position}: the text has {length} tokens, BOS included, counted from 0.")
+        raise InputError(
+            f"There is no position {position}: the text has {length} tokens, BOS included, counted from 0."
+        )
     assert trace.logits is not None  # a model with a lens has logits
     return Story(
         tokens=[spelling(model.tokenizer, token) for token in trace.ids[0].tolist()],
         position=position % length,
-        steps=[_step(model, reading, trace, layer, position, memories) for layer in trace.layers],
+        steps=[_step(model, reading, trace, i, position, memories) for i in range(len(trace.layers))],
         prediction=_best(model, trace.logits[0, position], 5),
     )
 
 
 @torch.no_grad()
-def _step(model: MemoryModel, lens: Lens, trace: Trace, layer: int, position: int, memories: int) -> Step:
-    residual, update, output = (states[layer][0, position] for states in (trace.residual, trace.update, trace.output))
+def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, memories: int) -> Step:
+    """The i-th traced layer's part."""
+    residual, update, output = (states[i][0, position] for states in (trace.residual, trace.update, trace.output))
     before, after = (_best(model, lens.states(state), 1)[0] for state in (residual, output))
     ff = _best(model, lens.updates(update), 1)[0]
-    coefficients = trace.coefficients[layer][0, position].float()
+    coefficients = trace.coefficients[i][0, position].float()
     return Step(
-        layer=layer,
+        layer=trace.layers[i],
         before=before,
         ff=ff,
         after=after,
         case=case(before.id, ff.id, after.id),
         active=int((coefficients > 0).sum()),
-        memories=_contributions(model, lens, layer, coefficients, memories),
+        memories=_contributions(model, lens, trace.layers[i], coefficients, memories),
     )
 
 

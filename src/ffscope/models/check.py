@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -11,11 +12,12 @@ from torch import Tensor, nn
 
 from ffscope.errors import ProofError
 from ffscope.memory import Memory
-from ffscope.models.precision import relative_error, tolerance
+from ffscope.models.edits import Name
 from ffscope.models.feed_forward import Arguments, FeedForward, Part
 from ffscope.models.hooks import hooked, listening
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.memory_model import MemoryModel, Trace
+from ffscope.models.precision import relative_error, tolerance
 
 KEYS = "keys make the coefficients"
 VALUES = "coefficients and values make the update"
@@ -127,7 +129,7 @@ def _zeroed(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float]
 
 def _no_change(model: MemoryModel, inputs: Inputs, trace: Trace) -> dict[int, float]:
     """The model runs again with a few memories of every layer set, at the last position, to what they were."""
-    own = {}
+    own: dict[Name, int | float] = {}
     for index in trace.layers:
         coefficients = trace.coefficients[index][0, -1]
         for memory in torch.linspace(0, coefficients.numel() - 1, 3).long().tolist():
@@ -160,16 +162,17 @@ def _recording(model: MemoryModel, calls: _Calls) -> Iterator[None]:
     with ExitStack() as stack:
         for index in range(model.layers):
             layer = model.layer(index)
-            stack.enter_context(_arguments(layer.block, lambda given, index=index: calls.blocks.update({index: given})))
+            stack.enter_context(_arguments(layer.block, partial(calls.blocks.__setitem__, index)))
             for part in layer.parts:
-                stack.enter_context(_arguments(part.source, lambda given, part=part: _count(calls, part, given)))
+                stack.enter_context(_arguments(part.source, partial(_count, calls, part)))
         yield
     for index in range(model.layers):
         for part in model.layer(index).parts:
-            if calls.counts.get(part, 0) != 1:
+            times = calls.counts.get(part, 0)
+            if times != 1:
                 raise ProofError(
-                    f"The feed-forward layer {index} of this {model.model_type} ran {calls.counts.get(part, 0)} times in one "
-                    "pass; expected once. Its coefficients cannot be told apart by position."
+                    f"The feed-forward layer {index} of this {model.model_type} ran {times} times in one pass; "
+                    "expected once. Its coefficients cannot be told apart by position."
                 )
 
 

@@ -1,7 +1,8 @@
 """A row for a model that is not in the table, found by running it once and seeing which tensors equal which.
 
-Looked for in every block: a projection back to the residual whose input is f(x·K) or f(x·G)·(x·K) of other projections in the block,
-or stacked experts; then tensors r and o with r + y = o. What is found is a row like any other and must pass the same identities.
+Looked for in every block: a projection back to the residual whose input is f(x·K) or f(x·G)·(x·K) of other projections in
+the block, or stacked experts; then tensors r and o with r + y = o. What is found is a row like any other and must pass the
+same identities.
 """
 
 from collections.abc import Iterator
@@ -37,9 +38,11 @@ class _Seen:
 
     def below(self, prefix: str) -> "_Seen":
         """The part of it within one block, with paths from the block, `.` the block itself."""
-        mine = lambda tensors: {  # noqa: E731
-            path[len(prefix) + 1 :] or ".": tensor for path, tensor in tensors.items() if f"{path}.".startswith(f"{prefix}.")
-        }
+
+        def mine(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            inside = (path for path in tensors if f"{path}.".startswith(f"{prefix}."))
+            return {path[len(prefix) + 1 :] or ".": tensors[path] for path in inside}
+
         return _Seen(mine(self.into), mine(self.out))
 
 
@@ -125,14 +128,19 @@ def _blocks(model: Any, stack: str) -> Iterator[tuple[str, nn.Module]]:
 
 def _layout(model: Any, block: nn.Module, seen: _Seen) -> Block | None:
     limit = tolerance(model.dtype)
-    parts = (*_experts(block, seen), *_dense(model.config, block, seen, limit))
+    parts: tuple[Dense | Experts, ...] = (*_experts(block, seen), *_dense(model.config, block, seen, limit))
     return _residual(block, seen, parts, limit) if parts else None
 
 
 def _experts(block: nn.Module, seen: _Seen) -> Iterator[Experts]:
     for path, module in block.named_modules():
         weights: Any = getattr(module, "down_proj", None)
-        if isinstance(weights, nn.Parameter) and weights.dim() == 3 and hasattr(module, "is_transposed") and path in seen.out:
+        if (
+            isinstance(weights, nn.Parameter)
+            and weights.dim() == 3
+            and hasattr(module, "is_transposed")
+            and path in seen.out
+        ):
             yield Experts(path)
 
 
@@ -140,7 +148,9 @@ def _dense(config: Any, block: nn.Module, seen: _Seen, limit: float) -> Iterator
     """Every projection whose input other projections make through an activation."""
     acts = [*_acts_of(block), *(f"fn:{name}" for name in _acts_named(config))]
     linear = [
-        path for path, m in block.named_modules() if isinstance(m, nn.Linear | Conv1D) and path in seen.into and path in seen.out
+        path
+        for path, m in block.named_modules()
+        if isinstance(m, nn.Linear | Conv1D) and path in seen.into and path in seen.out
     ]
     hidden = seen.into["."].shape[-1]
     for value in linear:
@@ -148,7 +158,9 @@ def _dense(config: Any, block: nn.Module, seen: _Seen, limit: float) -> Iterator
         makers = [
             path
             for path in linear
-            if path != value and seen.into[path].shape[-1] == hidden and seen.out[path].shape[-1] in (memories, 2 * memories)
+            if path != value
+            and seen.into[path].shape[-1] == hidden
+            and seen.out[path].shape[-1] in (memories, 2 * memories)
         ]
         found = next(_matches(block, seen, value, makers, acts, limit), None)
         if found is not None and seen.out[value].shape[-1] == hidden:
@@ -182,7 +194,9 @@ def _acts_of(block: nn.Module) -> list[str]:
     return [
         path
         for path, module in block.named_modules()
-        if not list(module.children()) and not list(module.parameters()) and not isinstance(module, nn.Dropout | nn.Identity)
+        if not list(module.children())
+        and not list(module.parameters())
+        and not isinstance(module, nn.Dropout | nn.Identity)
     ]
 
 
@@ -272,7 +286,9 @@ def _top_candidates(model: Any, seen: _Seen, path: str, layout: Block) -> Iterat
     leaves = [
         name
         for name in after[: after.index(head)]
-        if not list(find(model, name).children()) and name in seen.into and not isinstance(find(model, name), nn.Dropout)
+        if not list(find(model, name).children())
+        and name in seen.into
+        and not isinstance(find(model, name), nn.Dropout)
     ]
     if layout.output != "out:.":
         leaves.insert(0, f"{path}.{layout.output.removeprefix('in:')}")
@@ -305,4 +321,4 @@ def _nothing(model: Any, stacks: list[str]) -> str:
     leaves = [(path, module) for path, module in block.named_modules() if path and not list(module.children())]
     held = ", ".join(f"{path} ({type(module).__name__})" for path, module in leaves[:12])
     held += " …" if len(leaves) > 12 else ""
-    return f"{looked}; a {type(block).__name__} holds {held}, and none fits. Without feed-forward memories there is nothing to read."
+    return f"{looked}; a {type(block).__name__} holds {held}, and none fits. It has no feed-forward memories to read."

@@ -1,9 +1,9 @@
 """The table of model families: where each keeps its keys, values and residual.
 
-A family is a row, keyed by `config.model_type`. Paths to stacks are from the base model; all others in a `Block` are from the block.
-A site is what goes into (`in:`) or comes out of (`out:`) a module; `a + b` is the sum of two. Alternatives stand in order: the first
-whose modules exist and whose `when` holds in the config is taken, block by block. A model that is not here is discovered
-(`discovery.py`), which yields a row of the same kind.
+A family is a row, keyed by `config.model_type`. Paths to stacks are from the base model; all others in a `Block` are from
+the block. A site is what goes into (`in:`) or comes out of (`out:`) a module; `a + b` is the sum of two. Alternatives stand
+in order: the first whose modules exist and whose `when` holds in the config is taken, block by block. A model that is not
+here is discovered (`discovery.py`), which yields a row of the same kind.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,9 @@ class Dense:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(path for path in (self.key, self.value, self.gate, self.act) if path and not path.startswith("fn:"))
+        return tuple(
+            path for path in (self.key, self.value, self.gate, self.act) if path and not path.startswith("fn:")
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ class Family:
     stacks: tuple[str, ...]
     blocks: tuple[Block, ...]
     tops: tuple[Top, ...]
-    only: Mapping[str, Any] = field(default_factory=dict)  # attributes that change the FF's meaning: other values are refused
+    only: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # attributes that change the FF's meaning: other values are refused
     every_block: bool = True  # False: blocks without any of the layouts hold no feed-forward layer, and are passed over
     reserved_positions: int = 0  # positions of `max_position_embeddings` that hold no token
 

@@ -21,7 +21,7 @@ from ffscope.models.hooks import Site, attach, detach, find, first_tensor, parse
 Keys = Tensor | tuple[Tensor, Tensor]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Reader = Callable[["Part", Tensor, int], Tensor | None]
-"""Gets a part, its coefficients (batch pos memory) and how many positions a cache already holds; a tensor it returns replaces them."""
+"""Gets a part, its coefficients (batch pos memory) and how many positions a cache holds; a tensor it returns replaces them."""
 
 
 def projection(module: nn.Module) -> Float[Tensor, "inputs outputs"]:
@@ -117,7 +117,7 @@ class Part(ABC):
 
     def _cached(self, kwargs: dict[str, Any]) -> int:
         """How many positions came before this call, in generation with a cache."""
-        cache = kwargs.get("past_key_values", kwargs.get("layer_past"))
+        cache: Any = kwargs.get("past_key_values", kwargs.get("layer_past"))
         # Asked of this block's own entry: those of earlier blocks hold this call's positions already.
         return cache.get_seq_length(self.depth) if hasattr(cache, "get_seq_length") else 0
 
@@ -153,9 +153,7 @@ class DensePart(Part):
 
     def recompute(self, arguments: Arguments) -> Tensor:
         x = first_tensor(arguments[0] or arguments[1])
-        sums = [
-            nn.functional.linear(x, key, bias) for key, bias in zip(self.keys(), self.key_biases(), strict=True)
-        ]
+        sums = [nn.functional.linear(x, key, bias) for key, bias in zip(self.keys(), self.key_biases(), strict=True)]
         return self.act(sums[0]) if len(sums) == 1 else self.act(sums[0]) * sums[1]
 
     def bias(self, arguments: Arguments) -> Tensor | None:

@@ -55,7 +55,8 @@ class RawLens(Lens):
             states = states @ width
         return states.to(self.unembedding.dtype) @ self.unembedding
 
-    updates = states
+    def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        return self.states(updates)
 
 
 class NormLens(Lens):

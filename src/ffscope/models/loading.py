@@ -27,7 +27,7 @@ def load(
 
 
 def read(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
-    """A transformers model that is in memory already, read as memories. A row of the table is taken at its word: `check` proves it."""
+    """A transformers model that is in memory already, as memories. A row of the table is taken at its word: `check` proves it."""
     model_type = model.config.model_type
     if model_type in FAMILIES:
         return MemoryModel(model, tokenizer, FAMILIES[model_type], source=source)
@@ -39,5 +39,8 @@ def read(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
         raise LayoutError(f"No feed-forward layout for model_type {model_type!r}.{hint} {error}") from error
     found = MemoryModel(model, tokenizer, family, discovered=True, source=source)
     prove_all(found)
-    logger.info("model_type %r is not in the table; its feed-forward layout was discovered, and every identity holds.", model_type)
+    logger.info(
+        "model_type %r is not in the table; its feed-forward layout was discovered, and every identity holds.",
+        model_type,
+    )
     return found

@@ -46,7 +46,9 @@ class Trace:
 class MemoryModel:
     """A transformers model whose feed-forward layers are read as memories. `load` makes and proves one."""
 
-    def __init__(self, model: Any, tokenizer: Any, family: Family, *, discovered: bool = False, source: str = "") -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, family: Family, *, discovered: bool = False, source: str = ""
+    ) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.family = family
@@ -58,7 +60,9 @@ class MemoryModel:
     def __repr__(self) -> str:
         memories = self.memories[0] if len(set(self.memories)) == 1 else list(self.memories)
         kind = "gated" if self.gated else "plain"
-        return f"MemoryModel({self.model_type}, {self.layers} layers × {memories} memories, {kind}, hidden {self.hidden})"
+        return (
+            f"MemoryModel({self.model_type}, {self.layers} layers × {memories} memories, {kind}, hidden {self.hidden})"
+        )
 
     @property
     def model_type(self) -> str:

@@ -121,12 +121,16 @@ def cache_folder() -> Path:
 def pick_device(device: str) -> torch.device:
     """`auto` is the first GPU where there is one."""
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device(
+            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        )
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
-        raise SourceError(f"Device {device!r} cannot be used here. Choose cpu, or auto for the best there is.") from error
+        raise SourceError(
+            f"Device {device!r} cannot be used here. Choose cpu, or auto for the best there is."
+        ) from error
     return found
 
 
@@ -142,11 +146,11 @@ def pick_dtype(dtype: str, device: torch.device) -> torch.dtype | str:
 
 
 def _make_low_precision_safe(dtype: str) -> None:
-    """Some virtual machines announce matrix instructions that end the process; tried in a child, and done without where it dies."""
+    """Some virtual machines announce matrix instructions that kill the process: tried in a child, done without where it dies."""
     trial = f"import torch; x = torch.ones(16, 16, dtype=torch.{dtype}); torch.nn.functional.linear(x, x)"
     if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode < 0:
         logger.warning("This CPU's %s matrix products crash; running without oneDNN, which is slower.", dtype)
-        torch.backends.mkldnn.enabled = False
+        torch._C._set_mkldnn_enabled(False)
 
 
 def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> Any:
@@ -260,7 +264,7 @@ def _reason(source: str, folder: str, error: Exception) -> str:
     if isinstance(error, SafetensorError) or source.endswith(".gguf"):
         return f"The weights of {source} cannot be read ({first}): the file is damaged or cut short. Fetch it again."
     if isinstance(error, pickle.UnpicklingError):
-        return f"The weights of {source} are a pickle that holds more than tensors, so it is not opened. Convert them to safetensors."
+        return f"The weights of {source} are a pickle of more than tensors, so they are not opened. Convert them to safetensors."
     if Path(folder).is_dir():
         return f"{source} cannot be loaded: {first}. Expected a folder as `save_pretrained` writes it, whole."
     return (
