@@ -4,6 +4,7 @@ import pytest
 import transformers as hf
 
 import tiny
+import torch
 from ffscope import LayoutError, check, read
 from ffscope.models.discovery import discover
 from ffscope.models.memory_model import MemoryModel
@@ -37,6 +38,11 @@ UNKNOWN = {
         {**tiny._MOE, "num_local_experts": 5, "residual_multiplier": 0.3, "logits_scaling": 4.0},
     ),
     "deepseek_v3, shared experts": (hf.DeepseekV3ForCausalLM, hf.DeepseekV3Config, _DEEPSEEK),
+    "qwen2_moe, a shared expert with a gate of its own": (
+        hf.Qwen2MoeForCausalLM,
+        hf.Qwen2MoeConfig,
+        {**tiny._MOE, "num_experts": 5, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24},
+    ),
     "electra, masked": (hf.ElectraForMaskedLM, hf.ElectraConfig, {**tiny._BERT, "embedding_size": 10}),
     "mbart, two stacks": (hf.MBartForConditionalGeneration, hf.MBartConfig, tiny._BART),
 }
@@ -68,6 +74,18 @@ def test_shared_experts_stand_behind_the_routed_ones():
     assert model.memories == (20, 6 * 16 + 16, 6 * 16 + 16)
     trace = model.trace(list(range(4, 10)))
     assert (trace.coefficients[1][..., 6 * 16 :] != 0).all()
+
+
+def test_an_edit_reaches_a_weighed_shared_expert():
+    model = read(tiny.build(*UNKNOWN["qwen2_moe, a shared expert with a gate of its own"]))
+    ids = list(range(4, 10))
+    before = model.trace(ids)
+    memory = 5 * 16 + 3
+    with model.edit(scale={f"L1.{memory}": 4.0}), model.edit(scale={f"L1.{memory}": 0.5}):
+        after = model.trace(ids)
+    added = before.coefficients[1][..., memory, None] * model.values(1)[memory]
+    torch.testing.assert_close(after.coefficients[1][..., memory], before.coefficients[1][..., memory] * 2)
+    torch.testing.assert_close(after.update[1], before.update[1] + added, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

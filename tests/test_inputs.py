@@ -39,3 +39,10 @@ def test_text_needs_a_tokenizer_and_a_token(tokenizer):
 
 def test_models_without_a_limit_take_long_text():
     read(tiny.make("bloom")).trace(torch.randint(4, 60, (1, 300)))
+
+
+def test_the_decoders_ids_are_checked_too():
+    model = read(tiny.make("t5"))
+    assert model.trace({"input_ids": [4, 5], "decoder_input_ids": [0, 6, 7]}).logits.shape == (1, 3, 67)
+    with pytest.raises(InputError, match="Token id 99 is outside"):
+        model.trace({"input_ids": [4, 5], "decoder_input_ids": [0, 99]})

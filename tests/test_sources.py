@@ -75,7 +75,7 @@ def test_pickled_weights_are_opened_only_if_they_hold_tensors_alone(folder):
             return (exec, (f"open({str(folder / 'pwned')!r}, 'w')",))
 
     with (folder / "pytorch_model.bin").open("wb") as file:
-        pickle.dump({"model.embed_tokens.weight": Evil()}, file)
+        pickle.dump({"model.embed_tokens.weight": Evil()}, file, protocol=2)
     with pytest.raises(SourceError):
         load(folder)
     assert not (folder / "pwned").exists()

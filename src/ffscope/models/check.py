@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from ffscope.errors import ProofError
 from ffscope.memory import Memory
 from ffscope.models.edits import Name
-from ffscope.models.feed_forward import Arguments, FeedForward, Part
+from ffscope.models.feed_forward import FeedForward
 from ffscope.models.hooks import hooked, listening
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.memory_model import MemoryModel, Trace
+from ffscope.models.parts import Arguments, Part
 from ffscope.models.precision import relative_error, tolerance
 
 KEYS = "keys make the coefficients"

@@ -18,10 +18,10 @@ from transformers.pytorch_utils import Conv1D
 
 from ffscope.errors import LayoutError
 from ffscope.models.families import Block, Dense, Experts, Family, Top
-from ffscope.models.feed_forward import activation
 from ffscope.models.hooks import find, first_tensor, hooked
 from ffscope.models.inputs import random_inputs
 from ffscope.models.lens import NormLens
+from ffscope.models.parts import activation
 from ffscope.models.precision import relative_error, tolerance
 
 _COMMON = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu", "tanh", "sigmoid")
@@ -129,7 +129,30 @@ def _blocks(model: Any, stack: str) -> Iterator[tuple[str, nn.Module]]:
 def _layout(model: Any, block: nn.Module, seen: _Seen) -> Block | None:
     limit = tolerance(model.dtype)
     parts: tuple[Dense | Experts, ...] = (*_experts(block, seen), *_dense(model.config, block, seen, limit))
-    return _residual(block, seen, parts, limit) if parts else None
+    candidates = (_residual(block, seen, weighed, limit) for weighed in _weighed(block, seen, parts))
+    return next((layout for layout in candidates if layout is not None), None)
+
+
+def _weighed(
+    block: nn.Module, seen: _Seen, parts: tuple[Dense | Experts, ...]
+) -> Iterator[tuple[Dense | Experts, ...]]:
+    """The parts as they are; then with each dense one multiplied by what a projection to one number says."""
+    if not parts:
+        return
+    yield parts
+    for path, module in block.named_modules():
+        if isinstance(module, nn.Linear) and module.out_features == 1 and path in seen.out:
+            for i, part in enumerate(parts):
+                if isinstance(part, Dense):
+                    yield (*parts[:i], replace(part, weight=path), *parts[i + 1 :])
+
+
+def _given(seen: _Seen, part: Dense | Experts) -> Tensor:
+    """What a part gives to the sum, a row per token."""
+    if isinstance(part, Experts):
+        return seen.out[part.path].flatten(0, -2)
+    given = seen.out[part.value].flatten(0, -2)
+    return given * seen.out[part.weight].flatten(0, -2).sigmoid() if part.weight else given
 
 
 def _experts(block: nn.Module, seen: _Seen) -> Iterator[Experts]:
@@ -207,7 +230,7 @@ def _acts_named(config: Any) -> list[str]:
 
 def _residual(block: nn.Module, seen: _Seen, parts: tuple[Dense | Experts, ...], limit: float) -> Block | None:
     """Where r, y and o are, such that r + scale·y = o."""
-    made = [seen.out[part.value if isinstance(part, Dense) else part.path].flatten(0, -2) for part in parts]
+    made = [_given(seen, part) for part in parts]
     if any(tensor.shape != made[0].shape for tensor in made):
         return None
     summed = torch.stack(made).sum(0)
@@ -317,7 +340,7 @@ def _nothing(model: Any, stacks: list[str]) -> str:
     )
     if not stacks:
         return f"{looked}; found no stack of blocks in {type(model).__name__}."
-    block = find(model, stacks[-1])[0]
+    block = max((find(model, stack)[0] for stack in stacks), key=lambda block: len(list(block.modules())))
     leaves = [(path, module) for path, module in block.named_modules() if path and not list(module.children())]
     held = ", ".join(f"{path} ({type(module).__name__})" for path, module in leaves[:12])
     held += " …" if len(leaves) > 12 else ""

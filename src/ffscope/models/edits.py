@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ffscope.errors import InputError
 from ffscope.memory import Memory
-from ffscope.models.feed_forward import Part, Reader
+from ffscope.models.parts import Part, Reader
 
 Name = str | Memory
 

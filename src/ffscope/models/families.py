@@ -28,11 +28,14 @@ class Dense:
     act: str  # a path, or `fn:NAME` for a function of that name in transformers' table of activations
     gate: str | None = None
     fused: Literal["gate-key", "key-gate"] | None = None  # one projection holds both, in this order
+    weight: str | None = None  # a projection to one number, whose sigmoid multiplies what the part gives
 
     @property
     def paths(self) -> tuple[str, ...]:
         return tuple(
-            path for path in (self.key, self.value, self.gate, self.act) if path and not path.startswith("fn:")
+            path
+            for path in (self.key, self.value, self.gate, self.act, self.weight)
+            if path and not path.startswith("fn:")
         )
 
 

@@ -19,9 +19,10 @@ def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool, reserved: int
         inputs = dict(text)
     else:
         ids = _tokens(tokenizer, text, bos=bos) if isinstance(text, str) else text
-        inputs = {"input_ids": _as_batch(ids)}
-    if "input_ids" in inputs:
-        _check_ids(model, inputs["input_ids"], reserved=reserved)
+        inputs = {"input_ids": ids}
+    for name in {"input_ids", "decoder_input_ids"} & inputs.keys():
+        inputs[name] = _as_batch(inputs[name])
+        _check_ids(model, inputs[name], reserved=reserved)
     if getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" not in inputs:
         inputs["decoder_input_ids"] = _shifted(inputs["input_ids"], model.config)
     if "use_cache" in inspect.signature(model.forward).parameters:

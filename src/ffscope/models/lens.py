@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ffscope.axes import Float
 from ffscope.errors import LayoutError, LensError
 from ffscope.models.families import Top
-from ffscope.models.feed_forward import FeedForward, activation, number, projection
+from ffscope.models.feed_forward import FeedForward, number
 from ffscope.models.hooks import find
+from ffscope.models.parts import activation, projection
 
 LENSES = ("norm", "raw")
 

@@ -15,11 +15,12 @@ from ffscope.errors import MemoryNameError, ProofError
 from ffscope.memory import Memory, parse_name
 from ffscope.models.edits import Edit, Name, wanted_changes
 from ffscope.models.families import Family, Top
-from ffscope.models.feed_forward import FeedForward, Keys, Part
+from ffscope.models.feed_forward import FeedForward, Keys
 from ffscope.models.hooks import listening
 from ffscope.models.inputs import Inputs, Source, encode
 from ffscope.models.layout import feed_forwards, find_top
 from ffscope.models.lens import Lens, make_lens
+from ffscope.models.parts import Part
 
 logger = logging.getLogger(__name__)
 
