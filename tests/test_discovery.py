@@ -1,10 +1,10 @@
 """Models that the table does not have, or is not allowed to be asked about."""
 
 import pytest
+import torch
 import transformers as hf
 
 import tiny
-import torch
 from ffscope import LayoutError, check, read
 from ffscope.models.discovery import discover
 from ffscope.models.memory_model import MemoryModel
