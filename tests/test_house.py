@@ -57,7 +57,7 @@ for name in {names!r}: importlib.import_module(name)
 
 def test_all_is_complete_and_true():
     public = {name for name in ffscope.__dir__() if not name.startswith("_")}
-    not_ours = {"TYPE_CHECKING", "Any", "import_module", "version", "jaxtyping"}
+    not_ours = {"TYPE_CHECKING", "Any", "import_module", "jaxtyping"}
     modules = {name.split(".")[0] for name in MODULES}
     assert public - modules - not_ours == set(ffscope.__all__) - modules
     assert all(getattr(ffscope, name) is not None for name in ffscope.__all__)

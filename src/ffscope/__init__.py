@@ -5,7 +5,6 @@ trace = model.trace("The capital of France is")
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ffscope.errors import (
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
 
-__version__ = version("ffscope")
+__version__ = "0.1.0"
 
 __all__ = [
     "FfscopeError",
