@@ -177,6 +177,7 @@ def test_layers_can_be_chosen():
     model = read(tiny.make("llama"))
     whole, part = model.trace(IDS), model.trace(IDS, layers=[2, 0])
     assert part.layers == (2, 0)
+    assert repr(part) == "Trace(2 layers, batch 1, 8 positions)"
     assert torch.equal(part.coefficients[0], whole.coefficients[2])
     assert torch.equal(part.output[1], whole.output[0])
     with pytest.raises(MemoryNameError, match="There is no layer 3"):

@@ -25,7 +25,7 @@ from ffscope.models.parts import Part
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """What one pass held, layer by layer. Tensors of different layers may differ in positions (two stacks) and memories."""
 
@@ -37,6 +37,10 @@ class Trace:
     update: list[Float[Tensor, "batch _pos hidden"]]
     output: list[Float[Tensor, "batch _pos hidden"]]
     logits: Float[Tensor, "batch _pos vocab"] | None  # None where the model has no unembedding
+
+    def __repr__(self) -> str:
+        batch, positions = self.coefficients[0].shape[:2]
+        return f"Trace({len(self.layers)} layers, batch {batch}, {positions} positions)"
 
     @property
     def ids(self) -> Int[Tensor, "batch pos"]:
