@@ -49,14 +49,14 @@ def test_check_fails_where_an_identity_does(folder, monkeypatch):
     monkeypatch.setattr(identities, "tolerance", lambda dtype: -1.0)
     result = CliRunner().invoke(app, ["check", folder, "--json"])
     assert result.exit_code == 1
-    assert not any(finding["holds"] for finding in json.loads(result.stdout))
+    assert not any(finding["holds"] for finding in json.loads(result.stdout)["findings"])
 
 
 def test_trace_tells_the_story_of_a_prompt(folder):
     result = CliRunner().invoke(app, ["trace", folder, "Ab cd"])
     assert result.exit_code == 0, result.output
     assert "L2." in result.stdout
-    assert "prediction:" in result.stdout
+    assert "the model predicts:" in result.stdout
     story = json.loads(CliRunner().invoke(app, ["trace", folder, "Ab cd", "--json", "--memories", "2"]).stdout)
     assert [step["layer"] for step in story["steps"]] == [0, 1, 2]
     assert all(len(step["memories"]) == 2 for step in story["steps"])
@@ -69,16 +69,22 @@ def test_trace_tells_the_story_of_a_prompt(folder):
         (["check", "./nowhere"], "error: There is no file or folder ./nowhere"),
         (["trace", "FOLDER", ""], "error: The text has no tokens"),
         (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included, and this model takes 41"),
-        (["trace", "FOLDER", "a", "--lens", "magic"], "error: There is no lens 'magic'"),
+        (["trace", "FOLDER", "a", "--lens", "magic"], "'magic' is not one of 'norm', 'raw'"),
         (["trace", "FOLDER", "a", "--layers", "1-3"], "error: There are no layers 1-3. This model has layers 0 to 2."),
         (["trace", "FOLDER", "a", "--layers", "last"], "error: 'last' names no layers. Write numbers and ranges"),
-        (["trace", "FOLDER", "a", "--dtype", "float1"], "error: There is no dtype 'float1'"),
+        (["trace", "FOLDER", "a", "--dtype", "float1"], "'float1' is not one of 'auto', 'float32'"),
+        (
+            ["trace", "FOLDER", "a", "--layers", "2-1"],
+            "error: '2-1' runs backwards. Write the smaller layer first, '1-2'",
+        ),
+        (["trace", "FOLDER", "a", "--layers", ""], "error: '' names no layers"),
+        (["check", ""], "error: No model was named."),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(folder, args, message):
     result = ffscope(*(folder if arg == "FOLDER" else arg for arg in args))
     assert result.returncode == 2
-    assert message in result.stderr
+    assert message in " ".join(result.stderr.replace("│", " ").split())
     assert "Traceback" not in result.stderr
 
 

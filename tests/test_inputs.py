@@ -14,6 +14,8 @@ from ffscope import InputError, read
         ([-1, 4], r"Token id -1 is outside the vocabulary"),
         (list(range(4, 46)), r"The text has 42 tokens, BOS included, and this model takes 41\. Shorten it\."),
         ([], "at least one"),
+        (["a b", "c"], "Expected one text, or token ids; found"),
+        (None, "Expected one text, or token ids; found 'None'"),
         (torch.tensor([0.5]), "Expected token ids: whole numbers"),
         (torch.zeros(1, 2, 3, dtype=torch.long), r"found torch.int64 of shape \(1, 2, 3\)"),
     ],

@@ -65,14 +65,12 @@ def test_values_pass_the_post_norm_and_the_scale():
     model = read(made)
     written = made.model.layers[1].mlp.down_proj.weight.T * (1 + block.post_feedforward_layernorm.weight)
     expected = UPDATES["gemma2"](made, written)
-    torch.testing.assert_close(model.lens("norm").values(model.layer(1)), expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(
-        model.lens("norm").values(model.layer(1), [4, 2]), expected[[4, 2]], atol=1e-4, rtol=1e-4
-    )
+    torch.testing.assert_close(model.lens("norm").values(1), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(model.lens("norm").values(1, [4, 2]), expected[[4, 2]], atol=1e-4, rtol=1e-4)
     made = tiny.make("granite")
     model = read(made)
     expected = UPDATES["granite"](made, made.model.layers[0].mlp.down_proj.weight.T * 0.3)
-    torch.testing.assert_close(model.lens("norm").values(model.layer(0)), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model.lens("norm").values(0), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

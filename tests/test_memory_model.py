@@ -207,3 +207,25 @@ def test_an_encoder_decoder_reads_the_same_text_in_both_stacks():
     trace = model.trace(IDS)
     assert trace.inputs["decoder_input_ids"][0].tolist() == [3, *IDS[:-1]]
     assert len(trace.coefficients) == 5
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"set": {"L0.1": float("nan")}}, r"Expected a finite number for L0\.1, found nan"),
+        ({"scale": {"L0.1": "2"}}, "Expected a finite number for L0.1, found '2'"),
+        ({"scale": ["L0.1"]}, "Expected `scale` as memories with their numbers"),
+    ],
+)
+def test_edits_that_make_no_sense(edit, message):
+    from ffscope.models.edits import wanted_changes
+
+    with pytest.raises(InputError, match=message):
+        list(wanted_changes((), edit.get("scale", {}), edit.get("set", {})))
+
+
+def test_values_are_the_models_own_and_ask_for_no_gradient(model):
+    assert not model.values(0).requires_grad
+    assert model.lens("norm").values(0).numpy().shape == (model.memories[0], 67)
+    with pytest.raises(MemoryNameError, match="There is no layer '0'"):
+        model.keys("0")

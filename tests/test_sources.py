@@ -8,7 +8,7 @@ import torch
 import transformers as hf
 
 import tiny
-from ffscope import FfscopeError, SourceError, load
+from ffscope import SourceError, load
 from ffscope.models.sources import BUNDLED
 
 
@@ -57,7 +57,7 @@ def test_an_encoder_without_a_head_loads(tmp_path):
 
 def test_precision(folder):
     assert load(folder).dtype == torch.float32
-    assert load(folder, dtype="float64").dtype == torch.float64
+    assert load(folder, dtype="float64").dtype == load(folder, dtype=torch.float64).dtype == torch.float64
     with pytest.raises(SourceError, match="There is no dtype 'float8'. Choose one of: auto, float32"):
         load(folder, dtype="float8")
     with pytest.raises(SourceError, match="Device 'abacus' cannot be used here. Choose cpu, or auto"):
@@ -171,8 +171,35 @@ def test_a_bundled_default_that_is_not_installed(monkeypatch):
         load("smollm2-135m")
 
 
-def test_every_error_is_one_of_ours():
-    assert issubclass(SourceError, FfscopeError)
+def test_what_is_not_a_name():
+    with pytest.raises(SourceError, match=r"found a LlamaForCausalLM\. .* `ffscope\.read\(model, tokenizer\)`"):
+        load(tiny.make("llama"))
+    with pytest.raises(SourceError, match="found a NoneType"):
+        load(None)
+
+
+def test_an_adapter_is_not_a_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(SourceError, match="holds an adapter, not a model. Merge it into its base model first"):
+        load(tmp_path)
+
+
+def test_a_cache_without_room(tmp_path, monkeypatch):
+    from ffscope.models import sources
+
+    def full(file, folder):
+        raise OSError(28, "No space left on device")
+
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "model.gguf").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(BUNDLED, "smollm2-135m", ("package", "package==1"))
+    monkeypatch.setattr(sources, "_convert", full)
+    monkeypatch.setenv("FFSCOPE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SourceError, match="No space left on device. It needs 0.6 GB there; set FFSCOPE_CACHE"):
+        load("smollm2-135m")
 
 
 @pytest.mark.bundled

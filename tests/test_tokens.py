@@ -32,3 +32,14 @@ def test_without_a_tokenizer_a_token_is_its_number():
 def test_a_token_as_text(tokenizer):
     assert spelling(tokenizer, 4) == "␣"
     assert spelling(tokenizer, 5) == "a"
+
+
+def test_half_a_character_is_shown_as_its_bytes():
+    class Halves:
+        def decode(self, ids):
+            return "\N{REPLACEMENT CHARACTER}"
+
+        def convert_ids_to_tokens(self, token):
+            return ["ĠæĿ", "<0xE6>", None][token]
+
+    assert [spelling(Halves(), token) for token in range(3)] == ["␣<E6><9D>", "<0xE6>", "#2"]

@@ -44,7 +44,7 @@ def test_the_largest_contributions_come_first(name, tokenizer):
 def test_a_negative_coefficient_promotes_the_opposite(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
     story = tell(model, "Ab cd", memories=22)
-    logits = model.lens("norm").values(model.layer(0))
+    logits = model.lens("norm").values(0)
     negative = next(memory for memory in story.steps[0].memories if memory.coefficient < 0)
     index = int(negative.memory.split(".")[1])
     from ffscope.tokens import spelling

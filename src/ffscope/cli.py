@@ -3,11 +3,12 @@
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 out = Console(highlight=False)
+out.width = max(out.width, 80)  # a narrower table says nothing
 err = Console(stderr=True, highlight=False)
 _debugging = False
 
@@ -55,8 +57,14 @@ Model = Annotated[
     typer.Argument(metavar="MODEL", help="A hub name, a folder, a .gguf file, or the bundled default smollm2-135m."),
 ]
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1 …")]
-Dtype = Annotated[str, typer.Option(help="Precision: auto, float32, bfloat16, float16, float64.")]
-LensName = Annotated[str, typer.Option("--lens", help="How vectors are read over the vocabulary: norm or raw.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "float64"],
+    typer.Option(help="Precision; auto is float32 on a CPU, else the model's own."),
+]
+LensName = Annotated[
+    Literal["norm", "raw"],
+    typer.Option("--lens", help="How vectors are read over the vocabulary: as the model itself does, or as h·E."),
+]
 Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="Put the BOS token in front of the text.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Trust = Annotated[
@@ -79,19 +87,20 @@ def _options(
 def check(
     model: Model, device: Device = "auto", json_: Json = False, trust_remote_code: Trust = False, debug: Debug = False
 ) -> None:
-    """Prove that a model is read exactly: every identity, with its largest error. Needs no tokenizer."""
-    from ffscope.models.check import check
-    from ffscope.models.loading import read
-    from ffscope.models.sources import read_source
-
+    """Prove that a model is read exactly: every identity, in float32, with its largest relative error. Needs no tokenizer."""
     with _working(f"Loading {model} …"):
+        from ffscope.models.check import check
+        from ffscope.models.loading import read
+        from ffscope.models.sources import read_source
+
         loaded = read(
             *read_source(model, device=device, dtype="float32", trust_remote_code=trust_remote_code), source=model
         )
     with _working("Checking every layer …"):
         findings = check(loaded)
     if json_:
-        out.print_json(json.dumps([{**asdict(finding), "holds": finding.holds} for finding in findings]))
+        found = [{**asdict(finding), "holds": finding.holds} for finding in findings]
+        out.print_json(json.dumps({"model": str(loaded), "discovered": loaded.discovered, "findings": found}))
     else:
         _print_findings(loaded, findings)
     if not all(finding.holds for finding in findings):
@@ -112,13 +121,18 @@ def trace(
     trust_remote_code: Trust = False,
     debug: Debug = False,
 ) -> None:
-    """Follow the prediction after TEXT through the layers: before → the memories that contribute most → after."""
-    from ffscope.analysis.trace import tell
-    from ffscope.models.loading import load
+    """Follow the prediction after TEXT through the layers: before → the memories that contribute most → after.
 
+    Memories are ranked by |coefficient| × ‖value‖; one with a negative coefficient is shown with what it then promotes, the
+    opposite of its value. The case says whose prediction the output keeps: the residual's, the ffn's, both (agreement) or
+    neither (composition).
+    """
     with _working(f"Loading {model} …"):
+        from ffscope.analysis.trace import tell
+        from ffscope.models.loading import load
+
         loaded = load(model, device, dtype, trust_remote_code=trust_remote_code)
-    chosen = parse_layers(layers, loaded.layers) if layers else None
+    chosen = None if layers is None else parse_layers(layers, loaded.layers)
     story = tell(loaded, text, layers=chosen, memories=memories, lens=lens, bos=bos)
     if json_:
         out.print_json(json.dumps(asdict(story)))
@@ -136,9 +150,9 @@ def demo(debug: Debug = False) -> None:
     ):
         out.print(Text(f"\n$ {command}", style="bold"))
         run()
-    out.print(
-        '\nYour own model, in the same way: ffscope check FOLDER, ffscope trace FOLDER "your text".', markup=False
-    )
+    out.print("\nYour own model, in the same way (a folder, a hub name or a .gguf file):")
+    command = "ffscope" if shutil.which("ffscope") else sys.argv[0]
+    out.print(f'{command} check MODEL\n{command} trace MODEL "your text"', markup=False)
 
 
 def main() -> None:
@@ -156,17 +170,15 @@ def main() -> None:
 def _working(what: str) -> Iterator[None]:
     """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
     os.environ.setdefault("TQDM_DISABLE", "1")
-    from transformers.utils import logging as theirs
-
-    theirs.set_verbosity_error()
-    theirs.disable_progress_bar()
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     if not err.is_terminal:
         err.print(what, markup=False)
-        yield
-        return
-    with err.status(Text(what)):
+    with err.status(Text(what)) if err.is_terminal else nullcontext():
+        from transformers.utils import logging as theirs
+
+        theirs.set_verbosity_error()
+        theirs.disable_progress_bar()
+        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         yield
 
 
@@ -199,22 +211,23 @@ def _print_story(story: "Story") -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("layer", "before", "memories and what they promote", "after", "case"):
         table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
-    room = max(30, out.width - 46)  # what the other columns leave
+    wide = 7 + (out.width - 80) // 4  # a token in a column
+    room = out.width - 32 - 2 * wide  # what the other columns leave
     for step in story.steps:
         table.add_row(
             str(step.layer),
-            _prediction(step.before),
+            _prediction(step.before, wide),
             Text("\n").join(_cut(_contribution(memory), room) for memory in step.memories),
-            _prediction(step.after),
+            _prediction(step.after, wide),
             step.case,
         )
     out.print(table)
-    best = Text("  ").join(_prediction(prediction) for prediction in story.prediction)
-    out.print(Text.assemble(("prediction: ", "bold"), best))
+    best = Text("  ").join(_prediction(prediction, 20) for prediction in story.prediction)
+    out.print(Text.assemble(("the model predicts: ", "bold"), best))
 
 
-def _prediction(prediction: "Prediction") -> Text:
-    return Text.assemble(_cut(Text(prediction.token, style="cyan"), 7), f" {prediction.probability:.0%}")
+def _prediction(prediction: "Prediction", width: int) -> Text:
+    return Text.assemble(_cut(Text(prediction.token, style="cyan"), width), f" {prediction.probability:.0%}")
 
 
 def _contribution(memory: "Contribution") -> Text:

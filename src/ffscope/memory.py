@@ -47,7 +47,9 @@ def parse_layers(text: str, count: int) -> list[int]:
         if match is None:
             raise MemoryNameError(f"{term!r} names no layers. Write numbers and ranges from 0, such as '0,3-5'.")
         first, last = int(match[1]), int(match[2] or match[1])
-        if first > last or last >= count:
+        if first > last:
+            raise MemoryNameError(f"{term.strip()!r} runs backwards. Write the smaller layer first, '{last}-{first}'.")
+        if last >= count:
             raise MemoryNameError(f"There are no layers {term.strip()}. This model has layers 0 to {count - 1}.")
         chosen += range(first, last + 1)
     return list(dict.fromkeys(chosen))

@@ -5,6 +5,11 @@ from typing import Any
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 _LONGEST = 60
+# Byte-level tokenizers spell each byte as one character: those that can be seen as themselves, the others from 256 on.
+_SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_BYTES = {chr(byte): byte for byte in _SEEN} | {
+    chr(256 + i): byte for i, byte in enumerate(byte for byte in range(256) if byte not in _SEEN)
+}
 
 
 def visible(text: str) -> str:
@@ -17,13 +22,21 @@ def visible(text: str) -> str:
 
 
 def spelling(tokenizer: Any, token: int) -> str:
-    """One token, visible. Half a character has no text of its own: then it stands as the tokenizer writes it."""
+    """One token, visible. Half a character has no text of its own: then its bytes stand for it."""
     if tokenizer is None:
         return f"#{token}"
     text = tokenizer.decode([token])
-    if not text or "\N{REPLACEMENT CHARACTER}" in text:
-        text = tokenizer.convert_ids_to_tokens(token)
-    return visible(text if text is not None else f"#{token}")
+    if text and "\N{REPLACEMENT CHARACTER}" not in text:
+        return visible(text)
+    spelt = tokenizer.convert_ids_to_tokens(token)
+    if spelt is None:
+        return f"#{token}"
+    return visible(_bytes(spelt) if all(character in _BYTES for character in spelt) else spelt)
+
+
+def _bytes(spelt: str) -> str:
+    """`ĠæĿ` as ` <E6><9D>`."""
+    return "".join(chr(byte) if byte < 128 else f"<{byte:02X}>" for byte in map(_BYTES.__getitem__, spelt))
 
 
 def _character(character: str) -> str:

@@ -26,7 +26,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Contribution:
-    """A memory with its coefficient, its share of all |coefficient| × ‖value‖, and what it promotes here."""
+    """A memory with its coefficient, its share of the layer's Σ |coefficient| × ‖value‖, and the tokens it promotes here.
+
+    With a negative coefficient a memory promotes what its value suppresses.
+    """
 
     memory: str
     coefficient: float
@@ -36,7 +39,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Step:
-    """One layer's part in the prediction."""
+    """One layer's part: what the residual, the feed-forward layer and their sum predict; how many memories are active."""
 
     layer: int
     before: Prediction
@@ -51,6 +54,10 @@ class Step:
 class Story:
     """The prediction at one position, layer by layer."""
 
+    model: str
+    lens: str
+    text: str
+    ids: list[int]
     tokens: list[str]
     position: int
     steps: list[Step]
@@ -77,6 +84,10 @@ def tell(
         )
     assert trace.logits is not None  # a model with a lens has logits
     return Story(
+        model=model.source or model.model_type,
+        lens=lens,
+        text=text,
+        ids=trace.ids[0].tolist(),
         tokens=[spelling(model.tokenizer, token) for token in trace.ids[0].tolist()],
         position=position % length,
         steps=[_step(model, reading, trace, i, position, memories) for i in range(len(trace.layers))],
@@ -115,8 +126,7 @@ def _contributions(model: MemoryModel, lens: Lens, layer: int, coefficients: Ten
     total = sizes.sum().clamp_min(torch.finfo(torch.float32).tiny)
     found = []
     for memory in sizes.topk(min(count, ff.memories)).indices.tolist():
-        # A negative coefficient promotes what the value suppresses.
-        promoted = lens.values(ff, [memory])[0] * coefficients[memory].sign()
+        promoted = lens.values(layer, [memory])[0] * coefficients[memory].sign()
         found.append(
             Contribution(
                 memory=str(Memory(layer, memory)),

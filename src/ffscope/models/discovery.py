@@ -169,7 +169,7 @@ def _experts(block: nn.Module, seen: _Seen) -> Iterator[Experts]:
 
 def _dense(config: Any, block: nn.Module, seen: _Seen, limit: float) -> Iterator[Dense]:
     """Every projection whose input other projections make through an activation."""
-    acts = [*_acts_of(block), *(f"fn:{name}" for name in _acts_named(config))]
+    acts = [*_acts_of(block, seen), *(f"fn:{name}" for name in _acts_named(config))]
     linear = [
         path
         for path, m in block.named_modules()
@@ -212,14 +212,17 @@ def _matches(
                 yield Dense(gate=gate, key=key, value=value, act=act)
 
 
-def _acts_of(block: nn.Module) -> list[str]:
-    """The block's own modules that could be an activation: nothing to learn, nothing inside."""
+def _acts_of(block: nn.Module, seen: _Seen) -> list[str]:
+    """The block's own modules that could be an activation: nothing to learn, nothing inside, and the shape stays."""
     return [
         path
         for path, module in block.named_modules()
         if not list(module.children())
         and not list(module.parameters())
         and not isinstance(module, nn.Dropout | nn.Identity)
+        and path in seen.into
+        and path in seen.out
+        and seen.into[path].shape == seen.out[path].shape
     ]
 
 

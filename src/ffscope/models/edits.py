@@ -1,7 +1,9 @@
 """Which coefficients an edit changes, where, and to what."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,13 +23,25 @@ class Change:
     addend: float
 
 
-def wanted_changes(
-    zero: Iterable[Name], scale: Mapping[Name, int | float], set: Mapping[Name, int | float]
-) -> Iterator[tuple[Name, Change]]:
+def wanted_changes(zero: Iterable[Name], scale: Any, set: Any) -> Iterator[tuple[Name, Change]]:
     """Each name with what becomes of its coefficient."""
     yield from ((name, Change(0.0, 0.0)) for name in ([zero] if isinstance(zero, str) else zero))
-    yield from ((name, Change(float(factor), 0.0)) for name, factor in scale.items())
-    yield from ((name, Change(0.0, float(value))) for name, value in set.items())
+    yield from ((name, Change(_finite(name, factor), 0.0)) for name, factor in _items("scale", scale))
+    yield from ((name, Change(0.0, _finite(name, value))) for name, value in _items("set", set))
+
+
+def _items(what: str, given: Any) -> Iterable[tuple[Name, Any]]:
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"Expected `{what}` as memories with their numbers, such as {{'L3.17': 2.0}}; found {given!r}."
+        )
+    return given.items()
+
+
+def _finite(name: Name, number: Any) -> float:
+    if not isinstance(number, int | float) or not math.isfinite(number):
+        raise InputError(f"Expected a finite number for {name}, found {number!r}.")
+    return float(number)
 
 
 class Edit:

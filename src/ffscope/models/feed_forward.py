@@ -34,6 +34,9 @@ class FeedForward:
         self.update_site = parse_sites(spec.update_site)[0]
         self.output_site = parse_sites(spec.output)[0]
 
+    def __repr__(self) -> str:
+        return f"FeedForward({self.memories} memories, {'gated' if self.gated else 'plain'}, in a {type(self.block).__name__})"
+
     def module(self, site: Site) -> nn.Module:
         """The module of this block that a site is at."""
         return find(self.block, site.path)

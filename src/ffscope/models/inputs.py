@@ -10,7 +10,8 @@ from torch import Tensor
 from ffscope.errors import InputError
 
 Inputs = dict[str, Any]
-Source = str | Sequence[int] | Tensor | Mapping[str, Any]
+Source = Any
+"""A text, token ids (one sequence, or batch × pos) or the model's keyword arguments; anything else is refused with a sentence."""
 
 
 def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool, reserved: int) -> Inputs:
@@ -35,9 +36,14 @@ def random_inputs(model: Any, *, batch: int, length: int, seed: int = 0) -> Inpu
     generator = torch.Generator().manual_seed(seed)
     config = model.config
     if model.main_input_name == "pixel_values":
-        shape = (batch, config.num_channels, config.image_size, config.image_size)
-        pixels = torch.randn(shape, generator=generator).to(model.dtype)
+        sides = config.image_size if isinstance(config.image_size, Sequence) else (config.image_size,) * 2
+        pixels = torch.randn((batch, config.num_channels, *sides), generator=generator).to(model.dtype)
         return encode(model, None, {"pixel_values": pixels}, bos=False, reserved=0)
+    if model.main_input_name != "input_ids":
+        raise InputError(
+            f"{type(model).__name__} takes {model.main_input_name}; expected a model that takes text (input_ids) or images "
+            "(pixel_values). Its layers cannot be proven without an input."
+        )
     vocab = model.get_input_embeddings().weight.shape[0]
     names = ["input_ids"]
     if getattr(config, "is_encoder_decoder", False):
@@ -62,8 +68,11 @@ def _tokens(tokenizer: Any, text: str, *, bos: bool) -> list[int]:
     return ids if first is None else [first, *ids]
 
 
-def _as_batch(ids: Sequence[int] | Tensor) -> Tensor:
-    tensor = ids if isinstance(ids, Tensor) else torch.tensor(ids)
+def _as_batch(ids: Any) -> Tensor:
+    try:
+        tensor = ids if isinstance(ids, Tensor) else torch.tensor(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"Expected one text, or token ids; found {str(ids)[:60]!r}.") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dim() not in (1, 2) or tensor.numel() == 0:
         raise InputError(
             "Expected token ids: whole numbers, one sequence or a batch × position table, "

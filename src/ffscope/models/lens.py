@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,8 +26,12 @@ class Lens(ABC):
 
     name: str
 
-    def __init__(self, unembedding: nn.Module) -> None:
+    def __init__(self, unembedding: nn.Module, layers: Sequence[FeedForward]) -> None:
         self.unembedding = projection(unembedding)
+        self.layers = layers
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(hidden {self.unembedding.shape[0]} → vocabulary {self.unembedding.shape[1]})"
 
     @abstractmethod
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
@@ -37,9 +41,9 @@ class Lens(ABC):
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         """What y, or a value as it is written to the residual, promotes."""
 
-    def values(self, layer: FeedForward, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
-        """What a layer's values promote: all of them, or those an index or slice chooses."""
-        return self.updates(written(layer, layer.values()[chosen]))
+    def values(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
+        """What a layer's values promote: all of them, or those that a list of indices or a slice chooses."""
+        return self.updates(written(self.layers[layer], self.layers[layer].values()[chosen]))
 
 
 class RawLens(Lens):
@@ -47,8 +51,8 @@ class RawLens(Lens):
 
     name = "raw"
 
-    def __init__(self, unembedding: nn.Module, widths: list[nn.Module]) -> None:
-        super().__init__(unembedding)
+    def __init__(self, unembedding: nn.Module, layers: Sequence[FeedForward], widths: list[nn.Module]) -> None:
+        super().__init__(unembedding, layers)
         self.widths = [projection(module) for module in widths]  # from the residual's width to the embedding's
 
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
@@ -65,8 +69,8 @@ class NormLens(Lens):
 
     name = "norm"
 
-    def __init__(self, model: Any, top: Top, unembedding: nn.Module) -> None:
-        super().__init__(unembedding)
+    def __init__(self, model: Any, top: Top, unembedding: nn.Module, layers: Sequence[FeedForward] = ()) -> None:
+        super().__init__(unembedding, layers)
         self.head = unembedding
         self.steps = steps(model, top)
         self.scale = number(top.scale, model.config)
@@ -74,6 +78,7 @@ class NormLens(Lens):
         self.bias: Tensor | None = getattr(model, top.bias) if top.bias else None
         self._linear: list[Map] | None = None
 
+    @torch.no_grad()
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         states = states.to(self.unembedding.dtype)
         for step in self.steps:
@@ -91,7 +96,7 @@ class NormLens(Lens):
         return updates.to(self.unembedding.dtype) @ self.unembedding * self.scale
 
 
-def make_lens(name: str, model: Any, top: Top | None) -> Lens:
+def make_lens(name: str, model: Any, top: Top | None, layers: Sequence[FeedForward]) -> Lens:
     """The lens of that name for a transformers model."""
     if name not in LENSES:
         raise LensError(f"There is no lens {name!r}. Choose one of: {', '.join(LENSES)}.")
@@ -102,10 +107,10 @@ def make_lens(name: str, model: Any, top: Top | None) -> Lens:
             "Load the model with its language-modelling head."
         )
     if name == "norm":
-        return NormLens(model, top, unembedding)
+        return NormLens(model, top, unembedding, layers)
     if projection(unembedding).shape[0] == model.config.get_text_config().hidden_size:
-        return RawLens(unembedding, [])
-    return RawLens(unembedding, [step for step in steps(model, top) if isinstance(step, nn.Linear)])
+        return RawLens(unembedding, layers, [])
+    return RawLens(unembedding, layers, [step for step in steps(model, top) if isinstance(step, nn.Linear)])
 
 
 def steps(model: Any, top: Top) -> list[Map]:

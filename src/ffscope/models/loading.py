@@ -5,7 +5,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from ffscope.errors import LayoutError
+import torch
+
+from ffscope.errors import LayoutError, SourceError
 from ffscope.models.check import prove, prove_all
 from ffscope.models.discovery import discover
 from ffscope.models.families import FAMILIES
@@ -16,9 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 def load(
-    source: str | Path, device: str = "auto", dtype: str = "auto", *, trust_remote_code: bool = False
+    source: Any, device: str = "auto", dtype: str | torch.dtype = "auto", *, trust_remote_code: bool = False
 ) -> MemoryModel:
     """A hub name, a folder, a .gguf file or a bundled default (`smollm2-135m`) as memories, proven on a few tokens."""
+    if not isinstance(source, str | Path):
+        raise SourceError(
+            f"Expected a model's name or path, found a {type(source).__name__}. "
+            "A model that is in memory already is read by `ffscope.read(model, tokenizer)`."
+        )
     model, tokenizer = read_source(str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     memory_model = read(model, tokenizer, source=str(source))
     if not memory_model.discovered:  # what was discovered has passed every identity already

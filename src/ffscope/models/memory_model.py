@@ -113,10 +113,10 @@ class MemoryModel:
         """The row's account of what lies between the last output and the logits."""
         return find_top(self.model, self.family)
 
-    def layer(self, index: int) -> FeedForward:
+    def layer(self, index: Any) -> FeedForward:
         """One feed-forward layer; negative indices are refused, since a memory's name has none."""
-        if not 0 <= index < self.layers:
-            raise MemoryNameError(f"There is no layer {index}. This model has layers 0 to {self.layers - 1}.")
+        if not isinstance(index, int) or not 0 <= index < self.layers:
+            raise MemoryNameError(f"There is no layer {index!r}. This model has layers 0 to {self.layers - 1}.")
         return self._layers[index]
 
     def memory(self, name: str | Memory | tuple[int, int]) -> Memory:
@@ -127,18 +127,18 @@ class MemoryModel:
             raise MemoryNameError(f"There is no memory {memory}. Layer {memory.layer} has memories 0 to {count - 1}.")
         return memory
 
-    def keys(self, layer: int) -> Keys:
-        """The keys, memory × hidden; a pair (gate, key) for a gated layer."""
+    def keys(self, layer: Any) -> Keys:
+        """The keys, memory × hidden, as the model holds them; a pair (gate, key) for a gated layer."""
         return self.layer(layer).keys()
 
-    def values(self, layer: int) -> Float[Tensor, "memory hidden"]:
-        """The values: the rows of the output projection."""
+    def values(self, layer: Any) -> Float[Tensor, "memory hidden"]:
+        """The values: the rows of the output projection, as the model holds them. Copy them before you change one."""
         return self.layer(layer).values()
 
     def lens(self, name: str = "norm") -> Lens:
         """How vectors are read over the vocabulary: `norm` or `raw`."""
         if name not in self._lenses:
-            self._lenses[name] = make_lens(name, self.model, self.top)
+            self._lenses[name] = make_lens(name, self.model, self.top, self._layers)
         return self._lenses[name]
 
     def encode(self, text: Source, *, bos: bool = True) -> Inputs:

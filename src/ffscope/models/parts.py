@@ -31,7 +31,7 @@ def projection(module: nn.Module) -> Float[Tensor, "inputs outputs"]:
             f"The feed-forward layer holds a {type(module).__name__}, whose weights cannot be read as keys or values. "
             "Expected a Linear with floating-point weights: load the model unquantized, with adapters merged."
         )
-    return weight if isinstance(module, Conv1D) else weight.T
+    return weight.detach() if isinstance(module, Conv1D) else weight.detach().T
 
 
 def activation(block: nn.Module, path: str) -> Callable[[Tensor], Tensor]:
@@ -275,7 +275,7 @@ class ExpertsPart(Part):
         return x, routing.scatter_add(1, chosen, weights.reshape(chosen.shape).to(x.dtype))
 
     def _values(self) -> Float[Tensor, "experts memory hidden"]:
-        stacked = self.source.down_proj
+        stacked = self.source.down_proj.detach()
         return stacked if self.source.is_transposed else stacked.transpose(1, 2)
 
     def _stacked(self, what: str) -> Any:
@@ -283,7 +283,7 @@ class ExpertsPart(Part):
         name = "gate_up_proj" if self.gated else "up_proj"
         if what == "bias":
             return getattr(self.source, f"{name}_bias") if getattr(self.source, "has_bias", False) else None
-        stacked = getattr(self.source, name)
+        stacked = getattr(self.source, name).detach()
         return stacked.transpose(1, 2) if self.source.is_transposed else stacked
 
     def _split(self, stacked: Tensor) -> tuple[Tensor, ...]:

@@ -61,7 +61,9 @@ _UNREADABLE = (
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
-def read_source(source: str, *, device: str, dtype: str, trust_remote_code: bool = False) -> tuple[Any, Any]:
+def read_source(
+    source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False
+) -> tuple[Any, Any]:
     """The model, on its device, and its tokenizer (None where there is none)."""
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
@@ -79,10 +81,19 @@ def read_source(source: str, *, device: str, dtype: str, trust_remote_code: bool
 
 def locate(source: str) -> tuple[str, str | None]:
     """Where transformers finds a source: a folder or hub name, and the GGUF file in it if it is one."""
+    if not source.strip():
+        raise SourceError(
+            f"No model was named. Name a folder, a .gguf file, a hub name or a bundled default ({', '.join(BUNDLED)})."
+        )
     if source in BUNDLED:
         return str(bundled(source)), None
     path = Path(source).expanduser()
     if path.is_dir():
+        if (path / "adapter_config.json").is_file():
+            raise SourceError(
+                f"{source} holds an adapter, not a model. Merge it into its base model first (peft's `merge_and_unload`, "
+                "then `save_pretrained`), and name that folder."
+            )
         if not (path / "config.json").is_file():
             raise SourceError(
                 f"{source} is not a model: expected a config.json in that folder, found {_listing(path)}. "
@@ -107,7 +118,13 @@ def bundled(name: str) -> Path:
     folder = cache_folder() / "models" / f"{name}-{stamp}"
     if not folder.is_dir():
         logger.info("Converting %s into %s: half a minute, once.", name, folder)
-        _convert(file, folder)
+        try:
+            _convert(file, folder)
+        except OSError as error:
+            raise SourceError(
+                f"The default model cannot be kept in {folder.parent}: {error.strerror or error}. It needs 0.6 GB there; "
+                "set FFSCOPE_CACHE to a folder that has room."
+            ) from error
     return folder
 
 
@@ -134,8 +151,9 @@ def pick_device(device: str) -> torch.device:
     return found
 
 
-def pick_dtype(dtype: str, device: torch.device) -> torch.dtype | str:
+def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype | str:
     """`auto` is float32 on a CPU, where half precision is slow, and the checkpoint's own elsewhere."""
+    dtype = str(dtype).removeprefix("torch.")
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
     if device.type == "cpu" and dtype in ("bfloat16", "float16"):
@@ -147,7 +165,7 @@ def pick_dtype(dtype: str, device: torch.device) -> torch.dtype | str:
 
 def _make_low_precision_safe(dtype: str) -> None:
     """Some virtual machines announce matrix instructions that kill the process: tried in a child, done without where it dies."""
-    trial = f"import torch; x = torch.ones(16, 16, dtype=torch.{dtype}); torch.nn.functional.linear(x, x)"
+    trial = f"import torch; x = torch.ones(64, 256, dtype=torch.{dtype}); torch.nn.functional.linear(x, x.repeat(4, 1))"
     if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode < 0:
         logger.warning("This CPU's %s matrix products crash; running without oneDNN, which is slower.", dtype)
         torch._C._set_mkldnn_enabled(False)
