@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tiny
-from ffscope import ProofError, check
+from ffscope import ProofError, check, read
 from ffscope.models import check as identities
 from ffscope.models.check import prove
 from ffscope.models.families import FAMILIES, Dense, Top
@@ -38,6 +38,21 @@ def test_fused_halves_in_the_wrong_order():
 def test_an_attention_projection_posing_as_the_feed_forward_layer():
     posing = Dense(key="self_attn.v_proj", value="self_attn.out_proj", act="activation_fn")
     assert failed(broken("opt", parts=(posing,))) >= {identities.KEYS, identities.SUM}
+
+
+def test_a_wrong_residual_under_a_large_one():
+    model = broken("llama", residual="in:.")
+    model.model.get_input_embeddings().weight.data[:, 0] = 1e5
+    assert identities.SUM in failed(model)
+
+
+def test_a_right_row_under_a_large_residual(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    for dtype in (torch.float32, torch.bfloat16):
+        model = broken("llama")
+        model.model.get_input_embeddings().weight.data[:, 0] = 1e4
+        model.model.to(dtype)
+        assert failed(model) == set()
 
 
 def test_another_activation():
@@ -141,3 +156,29 @@ def test_other_precisions_hold_within_their_rounding(dtype, monkeypatch):
     model = MemoryModel(made, None, FAMILIES["llama"])
     prove(model)
     assert failed(model) == set()
+
+
+def test_an_unembedding_without_logits_is_not_passed_over():
+    import transformers as hf
+
+    made = tiny.build(hf.BertForPreTraining, hf.BertConfig, tiny._BERT)
+    assert failed(MemoryModel(made, None, FAMILIES["bert"])) == set()
+    wrong = MemoryModel(made, None, replace(FAMILIES["bert"], tops=(Top(()),)))
+    assert failed(wrong) == {identities.LENS}
+
+
+def test_heads_that_take_one_text_at_a_time():
+    import transformers as hf
+
+    arguments = {**tiny._LLAMA, "pad_token_id": None}
+    made = tiny.build(hf.LlamaForSequenceClassification, hf.LlamaConfig, arguments)
+    assert failed(MemoryModel(made, None, FAMILIES["llama"])) == set()
+
+
+def test_blocks_of_two_kinds_with_the_same_modules():
+    """A discovered layout belongs to its own block, even where another block has modules of the same names."""
+    made = tiny.make("gpt_neox")
+    made.gpt_neox.layers[1].use_parallel_residual = False
+    made.config.model_type = "two_kinds"
+    residuals = [block.residual for block in read(made).family.blocks]
+    assert [residual.startswith("in:. + out:attention") for residual in residuals] == [True, False, True]

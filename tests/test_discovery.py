@@ -110,3 +110,46 @@ def test_a_near_miss_is_named():
     broken.config.model_type = "gpt_neo_x"
     with pytest.raises(LayoutError, match=r"model_type 'gpt_neo_x'\. Did you mean 'gpt_neox'\?"):
         read(broken)
+
+
+def test_a_block_that_cannot_be_read_is_not_left_out():
+    """Llama 4's experts are of a kind of their own; to read only its dense layers would number the others wrongly."""
+    arguments = {
+        "vocab_size": 67,
+        "hidden_size": 8,
+        "intermediate_size": 4,
+        "intermediate_size_mlp": 6,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 4,
+        "num_local_experts": 2,
+        "moe_layers": [1],
+        "pad_token_id": 1,
+    }
+    with pytest.raises(
+        LayoutError, match=r"found in 2 of 3 blocks, and none in model\.layers\.1 \(Llama4TextDecoderLayer\)"
+    ):
+        read(tiny.build(hf.Llama4ForCausalLM, hf.Llama4TextConfig, arguments))
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e6), (torch.float16, 40.0), (torch.bfloat16, 60.0)])
+def test_a_large_residual_hides_nothing(dtype, size, monkeypatch):
+    """One dimension far larger than the rest must not make a wrong residual look right."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    made = tiny.make("llama")
+    made.get_input_embeddings().weight.data[:, 0] = size
+    made = made.to(dtype)
+    made.config.model_type = "my_llama"
+    family = discover(made)
+    assert {(block.residual, block.scale) for block in family.blocks} == {("in:post_attention_layernorm", 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("cls", "config"),
+    [(hf.WhisperForConditionalGeneration, hf.WhisperConfig), (hf.Wav2Vec2Model, hf.Wav2Vec2Config)],
+)
+def test_inputs_that_cannot_be_made_up(cls, config):
+    small = {"d_model": 8, "hidden_size": 16, "num_hidden_layers": 1, "encoder_layers": 1, "decoder_layers": 1}
+    with pytest.raises(LayoutError, match=r"takes input_(features|values); expected a model that takes text"):
+        read(cls(config(**small, encoder_attention_heads=2, decoder_attention_heads=2, num_attention_heads=2)).eval())

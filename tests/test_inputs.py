@@ -15,6 +15,9 @@ from ffscope import InputError, read
         (list(range(4, 46)), r"The text has 42 tokens, BOS included, and this model takes 41\. Shorten it\."),
         ([], "at least one"),
         (["a b", "c"], "Expected one text, or token ids; found"),
+        ([2**70], "Expected one text, or token ids"),
+        ({}, "There is nothing to run: expected input_ids"),
+        ({"input_ids": [4, 5], "attention_mask": [1]}, r"mask has shape \(1,\) and the ids \(1, 2\)"),
         (None, "Expected one text, or token ids; found 'None'"),
         (torch.tensor([0.5]), "Expected token ids: whole numbers"),
         (torch.zeros(1, 2, 3, dtype=torch.long), r"found torch.int64 of shape \(1, 2, 3\)"),
@@ -48,3 +51,17 @@ def test_the_decoders_ids_are_checked_too():
     assert model.trace({"input_ids": [4, 5], "decoder_input_ids": [0, 6, 7]}).logits.shape == (1, 3, 67)
     with pytest.raises(InputError, match="Token id 99 is outside"):
         model.trace({"input_ids": [4, 5], "decoder_input_ids": [0, 99]})
+
+
+def test_pixels_are_not_ids():
+    with pytest.raises(InputError, match="This model takes pixel_values, not text"):
+        read(tiny.make("vit")).trace([4, 5])
+
+
+def test_a_limit_that_the_config_does_not_name():
+    """A discovered model whose positions start behind the padding id fails in its own code; that becomes a sentence."""
+    import transformers as hf
+
+    model = read(tiny.build(hf.XLMRobertaForMaskedLM, hf.XLMRobertaConfig, tiny._BERT))
+    with pytest.raises(InputError, match=r"XLMRobertaForMaskedLM does not run on these inputs \(input_ids \(1, 41\)\)"):
+        model.trace([5] * 41)

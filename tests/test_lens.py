@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers as hf
 
 import tiny
 from ffscope import LensError, read
@@ -96,3 +97,21 @@ def test_a_lens_that_is_not_there():
         read(tiny.make("llama")).lens("tuned")
     with pytest.raises(LensError, match="ViTModel has no unembedding.*Load the model with its language-modelling head"):
         read(tiny.make("vit")).lens()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("act", ["tanh", "sigmoid", "relu6", "gelu_10"])
+def test_an_activation_that_saturates_is_not_taken_for_a_norm(act):
+    made = tiny.build(hf.BertForMaskedLM, hf.BertConfig, {**tiny._BERT, "hidden_act": act})
+    vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(
+        read(made).lens("norm").updates(vectors), UPDATES["bert"](made, vectors), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_a_norm_without_weights_before_a_narrower_embedding():
+    arguments = {**tiny.TABLE["opt post-norm"][2], "layer_norm_elementwise_affine": False}
+    made = tiny.build(hf.OPTForCausalLM, hf.OPTConfig, arguments)
+    v = torch.randn(3, 12)
+    expected = (v - v.mean(-1, keepdim=True)) @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
+    torch.testing.assert_close(read(made).lens("norm").updates(v), expected.detach(), atol=1e-5, rtol=1e-5)

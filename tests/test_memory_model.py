@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tiny
-from ffscope import InputError, Memory, MemoryNameError, read
+from ffscope import FfscopeError, InputError, Memory, MemoryNameError, read
 from test_families import hooks
 
 IDS = list(range(4, 12))
@@ -76,7 +76,7 @@ def test_an_exception_inside_a_pass_leaves_no_hook_behind(model):
         raise RuntimeError("in the pass")
 
     handle = model.layer(2).block.register_forward_hook(stumble)
-    with pytest.raises(RuntimeError, match="in the pass"), model.edit(zero=["L0"]):
+    with pytest.raises(InputError, match="does not run on these inputs .*: in the pass"), model.edit(zero=["L0"]):
         model.trace(IDS)
     handle.remove()
     assert hooks(model) == 0
@@ -127,6 +127,21 @@ def test_an_edit_holds_for_the_model_itself():
         with_cache = model.model.generate(ids, max_new_tokens=4, do_sample=False)
         without = model.model.generate(ids, max_new_tokens=4, do_sample=False, use_cache=False)
     assert torch.equal(with_cache, without)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "opt", "gptj", "mixtral", "t5"])
+def test_a_position_means_the_same_with_a_cache(name):
+    """GPT-2 hands its cache on by position, others by name."""
+    model = read(tiny.make(name))
+    ids = torch.tensor([IDS])
+    which = "decoder_input_ids" if name == "t5" else "input_ids"
+    rest = {"input_ids": ids} if name == "t5" else {}
+    with torch.no_grad(), model.edit(set={f"L{model.layers - 1}.2": 9.0}, positions=4):
+        whole = model.model(**rest, **{which: ids}).logits
+        cache = model.model(**rest, **{which: ids[:, :4]}, use_cache=True).past_key_values
+        step = model.model(**rest, **{which: ids[:, 4:5]}, past_key_values=cache).logits
+    torch.testing.assert_close(step[:, 0], whole[:, 4], atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(whole[:, 4], model.model(**rest, **{which: ids}).logits[:, 4])
 
 
 def test_positions_count_from_the_start_in_generation_with_a_cache():
@@ -214,14 +229,28 @@ def test_an_encoder_decoder_reads_the_same_text_in_both_stacks():
     [
         ({"set": {"L0.1": float("nan")}}, r"Expected a finite number for L0\.1, found nan"),
         ({"scale": {"L0.1": "2"}}, "Expected a finite number for L0.1, found '2'"),
+        ({"zero": [3]}, "3 is not a memory's name"),
+        ({"positions": 1.5, "zero": ["L0.1"]}, "Expected positions as whole numbers"),
         ({"scale": ["L0.1"]}, "Expected `scale` as memories with their numbers"),
     ],
 )
 def test_edits_that_make_no_sense(edit, message):
-    from ffscope.models.edits import wanted_changes
+    model = read(tiny.make("llama"))
+    with pytest.raises(FfscopeError, match=message), model.edit(**edit):
+        pass
 
-    with pytest.raises(InputError, match=message):
-        list(wanted_changes((), edit.get("scale", {}), edit.get("set", {})))
+
+def test_positions_may_be_any_numbers():
+    import numpy as np
+
+    model = read(tiny.make("llama"))
+    expected = model.trace(IDS).coefficients
+    for positions in ((p for p in (0, 1)), np.array([0, 1]), [np.int64(0), 1]):
+        with model.edit(zero=Memory(0, 3), scale={"L1.3": 2}, positions=positions):
+            found = model.trace(IDS).coefficients
+        assert (found[0][:, :2, 3] == 0).all()
+        assert not torch.equal(found[1][:, :2, 3], expected[1][:, :2, 3])
+        assert torch.equal(found[0][:, 2:, 3], expected[0][:, 2:, 3])
 
 
 def test_values_are_the_models_own_and_ask_for_no_gradient(model):

@@ -55,6 +55,25 @@ def test_an_encoder_without_a_head_loads(tmp_path):
     assert model.trace([4, 5]).logits is None
 
 
+def test_a_head_is_found_without_being_named(folder):
+    edit_config(folder, architectures=None)
+    assert load(folder).top is not None
+
+
+def test_weights_without_a_place_are_told(folder, caplog):
+    caplog.set_level("INFO", logger="ffscope")
+    edit_config(folder, num_hidden_layers=2)
+    assert load(folder).layers == 2
+    assert "12 weights of the checkpoint have no place in the model" in caplog.text
+
+
+def test_a_broken_tokenizer_does_not_hinder_the_check(folder):
+    from ffscope.models.sources import read_model
+
+    (folder / "tokenizer.json").write_text("{")
+    assert read_model(str(folder), device="cpu", dtype="float32").config.model_type == "llama"
+
+
 def test_precision(folder):
     assert load(folder).dtype == torch.float32
     assert load(folder, dtype="float64").dtype == load(folder, dtype=torch.float64).dtype == torch.float64
@@ -122,6 +141,10 @@ def damage_sizes(folder):
         (damage_no_config, "is not a model: expected a config.json in that folder, found .*model.safetensors"),
         (damage_bad_json, "cannot be loaded: .*not a valid JSON"),
         (damage_sizes, "cannot be loaded: "),
+        (lambda f: (f / "config.json").write_text("[]"), "cannot be loaded: "),
+        (lambda f: edit_config(f, hidden_size="12"), "cannot be loaded: "),
+        (lambda f: edit_config(f, num_attention_heads=0), "cannot be loaded: "),
+        (lambda f: (f / "tokenizer.json").write_text('{"version": "1.0"}'), "cannot be loaded: "),
         (
             lambda f: edit_config(f, model_type="gpt_neo_x"),
             "'gpt_neo_x', which transformers .* Did you mean 'gpt_neox'?",
@@ -159,7 +182,9 @@ def test_names_that_lead_nowhere(tmp_path, monkeypatch):
 def test_files_that_are_not_gguf(tmp_path, content):
     file = tmp_path / "model.gguf"
     file.write_bytes(content)
-    with pytest.raises(SourceError, match="not a GGUF file: expected it to begin with 'GGUF'|damaged or cut short"):
+    with pytest.raises(
+        SourceError, match="not a GGUF file: expected it to begin with 'GGUF'|damaged, cut short, or of"
+    ):
         load(file)
 
 

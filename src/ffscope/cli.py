@@ -90,12 +90,11 @@ def check(
     """Prove that a model is read exactly: every identity, in float32, with its largest relative error. Needs no tokenizer."""
     with _working(f"Loading {model} …"):
         from ffscope.models.check import check
-        from ffscope.models.loading import read
-        from ffscope.models.sources import read_source
+        from ffscope.models.loading import lay_out
+        from ffscope.models.sources import read_model
 
-        loaded = read(
-            *read_source(model, device=device, dtype="float32", trust_remote_code=trust_remote_code), source=model
-        )
+        plain = read_model(model, device=device, dtype="float32", trust_remote_code=trust_remote_code)
+        loaded = lay_out(plain, source=model)
     with _working("Checking every layer …"):
         findings = check(loaded)
     if json_:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from ffscope.errors import MemoryNameError
 
-_NAME = re.compile(r"L(\d+)(?:\.(\d+))?", re.ASCII)
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_NAME = re.compile(r"L(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 class Memory(NamedTuple):
@@ -32,7 +32,7 @@ def parse_name(name: str) -> tuple[int, int | None]:
     match = _NAME.fullmatch(name)
     if match is None:
         raise MemoryNameError(
-            f"{name!r} is not a memory's name. Write the layer, a dot and the memory, both from 0, "
+            f"{name[:60]!r} is not a memory's name. Write the layer, a dot and the memory, both from 0, "
             f"such as 'L12.345'{_suggestion(name)}"
         )
     layer, memory = match.groups()

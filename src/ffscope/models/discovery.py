@@ -19,10 +19,10 @@ from transformers.pytorch_utils import Conv1D
 from ffscope.errors import LayoutError
 from ffscope.models.families import Block, Dense, Experts, Family, Top
 from ffscope.models.hooks import find, first_tensor, hooked
-from ffscope.models.inputs import random_inputs
+from ffscope.models.inputs import RUNNING, logits_of, random_inputs
 from ffscope.models.lens import NormLens
 from ffscope.models.parts import activation
-from ffscope.models.precision import relative_error, tolerance
+from ffscope.models.precision import relative_error, sum_error, tolerance
 
 _COMMON = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu", "tanh", "sigmoid")
 
@@ -50,25 +50,23 @@ def discover(model: Any) -> Family:
     """The row of an unknown model; LayoutError with what was looked for and found where it has none."""
     seen = _run(model)
     stacks = _stacks(model, seen)
-    layouts: list[Block] = []
-    bare = 0
-    last = None
-    for path, block in ((path, block) for stack in stacks for path, block in _blocks(model, stack)):
-        layout = _layout(model, block, seen.below(path))
-        if layout is None:
-            bare += 1
-            continue
-        last = (path, layout)
-        if layout not in layouts:
-            layouts.append(layout)
-    if last is None:
+    paths = [path for stack in stacks for path, _ in _blocks(model, stack)]
+    layouts = [_layout(model, find(model, path), seen.below(path)) for path in paths]
+    read = [layout for layout in layouts if layout is not None]
+    if not read:
         raise LayoutError(_nothing(model, stacks))
+    if len(read) < len(layouts):
+        bare = paths[layouts.index(None)]
+        raise LayoutError(
+            f"A feed-forward layer was found in {len(read)} of {len(layouts)} blocks, and none in {bare} "
+            f"({type(find(model, bare)).__name__}). To leave out what cannot be read would number the layers wrongly."
+        )
     base = _prefix(model)
     return Family(
         stacks=tuple(stack.removeprefix(base) for stack in stacks),
-        blocks=tuple(layouts),
-        tops=_tops(model, seen, *last),
-        every_block=bare == 0,
+        blocks=tuple(read),
+        tops=_tops(model, seen, paths[-1], read[-1]),
+        in_order=True,
     )
 
 
@@ -244,11 +242,15 @@ def _residual(block: nn.Module, seen: _Seen, parts: tuple[Dense | Experts, ...],
             if o.shape != y.shape:
                 continue
             for residual, r in _residuals(seen, o.shape):
-                scale = ((o - r).double() * y).sum() / y.double().square().sum()
-                if scale > 0.01 and relative_error(r + scale.to(y.dtype) * y, o) <= limit:
-                    exact = 1.0 if abs(scale - 1) < 1e-4 else round(scale.item(), 6)
-                    return Block(parts, residual, output, post, f"out:{update}", exact)
+                for scale in (1.0, _fitted(o - r, y)):
+                    if scale > 0.01 and sum_error(o, r, scale * y) <= limit:
+                        return Block(parts, residual, output, post, f"out:{update}", scale)
     return None
+
+
+def _fitted(found: Tensor, term: Tensor) -> float:
+    """The factor that takes one nearest to the other."""
+    return round(((found.double() * term).sum() / term.double().square().sum()).item(), 6)
 
 
 def _updates(block: nn.Module, seen: _Seen, summed: Tensor, limit: float) -> Iterator[tuple[str | None, str]]:
@@ -289,16 +291,17 @@ def _tops(model: Any, seen: _Seen, path: str, layout: Block) -> tuple[Top, ...]:
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if head is None:
         return ()
-    state = _tensor(seen.below(path), layout.output)
+    state, wanted = _tensor(seen.below(path), layout.output), logits_of(seen.result)
+    if wanted is None:
+        return ()
     for top in _top_candidates(model, seen, path, layout):
-        lens = NormLens(model, top, head)
-        with torch.no_grad():
-            logits = lens.states(state)
-        wanted = seen.result.logits.to(logits)
-        scale = ((logits * wanted).sum() / logits.square().sum()).item()
-        for exact in (1.0, round(scale, 6)):
-            if relative_error(logits * exact, wanted) <= tolerance(model.dtype):
-                return (replace(top, scale=exact),)
+        try:
+            logits = NormLens(model, top, head).states(state)
+        except RUNNING:  # a module that wants more than the state
+            continue
+        for scale in (1.0, _fitted(wanted, logits)):
+            if relative_error(logits * scale, wanted) <= tolerance(model.dtype):
+                return (replace(top, scale=scale),)
     raise LayoutError(
         f"Looked for the way from the last output of {type(model).__name__} to its logits, and found none that gives them."
     )
@@ -347,4 +350,4 @@ def _nothing(model: Any, stacks: list[str]) -> str:
     leaves = [(path, module) for path, module in block.named_modules() if path and not list(module.children())]
     held = ", ".join(f"{path} ({type(module).__name__})" for path, module in leaves[:12])
     held += " …" if len(leaves) > 12 else ""
-    return f"{looked}; a {type(block).__name__} holds {held}, and none fits. It has no feed-forward memories to read."
+    return f"{looked}; a {type(block).__name__} holds {held}, and none fits."

@@ -1,8 +1,9 @@
 """Which coefficients an edit changes, where, and to what."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import torch
@@ -13,6 +14,10 @@ from ffscope.memory import Memory
 from ffscope.models.parts import Part, Reader
 
 Name = str | Memory
+# What a user hands over; each is checked, and refused with a sentence.
+Names = Any  # one name or several; `L3` is every memory of a layer
+Numbers = Any  # names with their numbers, {"L3.17": 2.0}
+Positions = Any  # one position or several
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,9 @@ class Change:
     addend: float
 
 
-def wanted_changes(zero: Iterable[Name], scale: Any, set: Any) -> Iterator[tuple[Name, Change]]:
+def wanted_changes(zero: Names, scale: Numbers, set: Numbers) -> Iterator[tuple[Name, Change]]:
     """Each name with what becomes of its coefficient."""
-    yield from ((name, Change(0.0, 0.0)) for name in ([zero] if isinstance(zero, str) else zero))
+    yield from ((name, Change(0.0, 0.0)) for name in ([zero] if isinstance(zero, str | Memory) else zero))
     yield from ((name, Change(_finite(name, factor), 0.0)) for name, factor in _items("scale", scale))
     yield from ((name, Change(0.0, _finite(name, value))) for name, value in _items("set", set))
 
@@ -44,11 +49,18 @@ def _finite(name: Name, number: Any) -> float:
     return float(number)
 
 
+def _indices(positions: Positions) -> tuple[int, ...]:
+    try:
+        return tuple(index(p) for p in (positions if isinstance(positions, Iterable) else [positions]))
+    except TypeError as error:
+        raise InputError(f"Expected positions as whole numbers, such as [2, -1]; found {positions!r}.") from error
+
+
 class Edit:
     """Changes to memories, everywhere or at some positions."""
 
-    def __init__(self, changes: Iterable[tuple[Memory, Change]], positions: int | Sequence[int] | None) -> None:
-        self.positions = (positions,) if isinstance(positions, int) else positions
+    def __init__(self, changes: Iterable[tuple[Memory, Change]], positions: Positions) -> None:
+        self.positions = None if positions is None else _indices(positions)
         self.by_layer: dict[int, dict[int, Change]] = {}
         for memory, change in changes:
             layer = self.by_layer.setdefault(memory.layer, {})
@@ -70,13 +82,13 @@ class Edit:
             rows = self._rows(coefficients.shape[1], past)
             if not rows or not mine.any():
                 return None
-            index = (slice(None), torch.tensor(rows)[:, None], where[mine] - part.offset)
+            at = (slice(None), torch.tensor(rows)[:, None], where[mine] - part.offset)
             changed = coefficients.clone()
             exact = torch.promote_types(changed.dtype, torch.float32)
             factor, addend = factors[mine].to(changed.device, exact), addends[mine].to(changed.device, exact)
             # A factor of 0 must also erase what is infinite, so it replaces rather than multiplies.
-            scaled = torch.where(factor == 0, 0.0, changed[index].to(exact) * factor)
-            changed[index] = (scaled + addend).to(changed.dtype)
+            scaled = torch.where(factor == 0, 0.0, changed[at].to(exact) * factor)
+            changed[at] = (scaled + addend).to(changed.dtype)
             return changed
 
         return change

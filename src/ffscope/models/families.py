@@ -95,8 +95,8 @@ class Family:
     only: Mapping[str, Any] = field(
         default_factory=dict
     )  # attributes that change the FF's meaning: other values are refused
-    every_block: bool = True  # False: blocks without any of the layouts hold no feed-forward layer, and are passed over
-    reserved_positions: int = 0  # positions of `max_position_embeddings` that hold no token
+    in_order: bool = False  # `blocks` holds one layout for each block, in order
+    positions_after_pad: bool = False  # the first token's position is the padding id + 1
 
 
 _SWIGLU = Dense(gate="mlp.gate_proj", key="mlp.up_proj", value="mlp.down_proj", act="mlp.act_fn")
@@ -242,7 +242,7 @@ FAMILIES: dict[str, Family] = {
         (_BERT_BLOCK,),
         (Top(("encoder.layer.-1.output.LayerNorm", "lm_head.dense", "fn:gelu", "lm_head.layer_norm")),),
         only=_WHOLE,
-        reserved_positions=2,
+        positions_after_pad=True,
     ),
     "distilbert": Family(
         ("transformer.layer",),

@@ -10,25 +10,66 @@ from torch import Tensor
 from ffscope.errors import InputError
 
 Inputs = dict[str, Any]
+# What a model's own code raises for inputs that it was not made for.
+RUNNING = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 Source = Any
 """A text, token ids (one sequence, or batch × pos) or the model's keyword arguments; anything else is refused with a sentence."""
 
 
-def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool, reserved: int) -> Inputs:
+def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool = False, reserved: int = 0) -> Inputs:
     """A text, token ids (one sequence or a batch × pos tensor) or ready-made inputs as keyword arguments of the model."""
     if isinstance(text, Mapping):
-        inputs = dict(text)
+        inputs = {name: torch.tensor(value) if isinstance(value, list) else value for name, value in text.items()}
+    elif model.main_input_name != "input_ids":
+        raise InputError(
+            f"This model takes {model.main_input_name}, not text. Pass {{'{model.main_input_name}': tensor}}."
+        )
     else:
-        ids = _tokens(tokenizer, text, bos=bos) if isinstance(text, str) else text
-        inputs = {"input_ids": ids}
+        inputs = {"input_ids": _tokens(tokenizer, text, bos=bos) if isinstance(text, str) else text}
+    if not inputs:
+        raise InputError(f"There is nothing to run: expected {model.main_input_name}.")
     for name in {"input_ids", "decoder_input_ids"} & inputs.keys():
         inputs[name] = _as_batch(inputs[name])
         _check_ids(model, inputs[name], reserved=reserved)
-    if getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" not in inputs:
-        inputs["decoder_input_ids"] = _shifted(inputs["input_ids"], model.config)
-    if "use_cache" in inspect.signature(model.forward).parameters:
-        inputs.setdefault("use_cache", False)
+    _check_mask(inputs)
+    if getattr(model.config, "is_encoder_decoder", False) and "input_ids" in inputs:
+        inputs.setdefault("decoder_input_ids", _shifted(inputs["input_ids"], model.config))
+    taken = inspect.signature(model.forward).parameters
+    if "use_cache" in taken:
+        inputs["use_cache"] = False
+    if "return_dict" in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        inputs["return_dict"] = True
     return {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+
+
+def run(model: Any, inputs: Inputs) -> Any:
+    """One pass; what the model itself has to say against its inputs becomes one sentence."""
+    try:
+        return model(**inputs)
+    except RUNNING as error:
+        shapes = ", ".join(
+            f"{name} {tuple(value.shape)}" for name, value in inputs.items() if isinstance(value, Tensor)
+        )
+        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{type(model).__name__} does not run on these inputs ({shapes}): {said}. "
+            "They may be longer than it takes, or lack what its head needs."
+        ) from error
+
+
+def logits_of(result: Any) -> Tensor | None:
+    """The logits over the vocabulary among what a model gives."""
+    return getattr(result, "logits", getattr(result, "prediction_logits", None))
 
 
 def random_inputs(model: Any, *, batch: int, length: int, seed: int = 0) -> Inputs:
@@ -38,7 +79,7 @@ def random_inputs(model: Any, *, batch: int, length: int, seed: int = 0) -> Inpu
     if model.main_input_name == "pixel_values":
         sides = config.image_size if isinstance(config.image_size, Sequence) else (config.image_size,) * 2
         pixels = torch.randn((batch, config.num_channels, *sides), generator=generator).to(model.dtype)
-        return encode(model, None, {"pixel_values": pixels}, bos=False, reserved=0)
+        return encode(model, None, {"pixel_values": pixels})
     if model.main_input_name != "input_ids":
         raise InputError(
             f"{type(model).__name__} takes {model.main_input_name}; expected a model that takes text (input_ids) or images "
@@ -50,7 +91,7 @@ def random_inputs(model: Any, *, batch: int, length: int, seed: int = 0) -> Inpu
         names.append("decoder_input_ids")
     # Each stack gets a length of its own, so that none is taken for the other.
     ids = {name: torch.randint(vocab, (batch, length - i), generator=generator) for i, name in enumerate(names)}
-    return encode(model, None, ids, bos=False, reserved=0)
+    return encode(model, None, ids)
 
 
 def bos_token(tokenizer: Any) -> int | None:
@@ -71,7 +112,7 @@ def _tokens(tokenizer: Any, text: str, *, bos: bool) -> list[int]:
 def _as_batch(ids: Any) -> Tensor:
     try:
         tensor = ids if isinstance(ids, Tensor) else torch.tensor(ids)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"Expected one text, or token ids; found {str(ids)[:60]!r}.") from error
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dim() not in (1, 2) or tensor.numel() == 0:
         raise InputError(
@@ -91,6 +132,14 @@ def _check_ids(model: Any, ids: Tensor, *, reserved: int) -> None:
     if limit and limit > 0 and ids.shape[-1] > limit - reserved:
         raise InputError(
             f"The text has {ids.shape[-1]} tokens, BOS included, and this model takes {limit - reserved}. Shorten it."
+        )
+
+
+def _check_mask(inputs: Inputs) -> None:
+    mask, ids = inputs.get("attention_mask"), inputs.get("input_ids")
+    if isinstance(mask, Tensor) and isinstance(ids, Tensor) and mask.shape != ids.shape:
+        raise InputError(
+            f"The attention mask has shape {tuple(mask.shape)} and the ids {tuple(ids.shape)}. Expected the same."
         )
 
 

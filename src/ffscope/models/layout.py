@@ -13,14 +13,13 @@ from ffscope.models.hooks import find, has
 def feed_forwards(model: Any, family: Family) -> list[FeedForward]:
     """Every feed-forward layer, in the order the model runs them; an encoder's before its decoder's."""
     refuse_unhandled(model.config, family)
-    found = []
+    found: list[FeedForward] = []
     for stack in family.stacks:
         if not has(model.base_model, stack):  # an encoder without its decoder, say
             continue
         for depth, block in enumerate(find(model.base_model, stack)):
-            layout = choose_block(block, model.config, family)
-            if layout is not None:
-                found.append(FeedForward(block, depth, layout, model.config))
+            layouts = family.blocks[len(found) : len(found) + 1] if family.in_order else family.blocks
+            found.append(FeedForward(block, depth, choose_block(block, model.config, layouts), model.config))
     if not found:
         raise LayoutError(
             f"Expected the blocks of {type(model).__name__} at {' or '.join(map(repr, family.stacks))}, and found none."
@@ -39,14 +38,12 @@ def refuse_unhandled(config: Any, family: Family) -> None:
             )
 
 
-def choose_block(block: nn.Module, config: Any, family: Family) -> Block | None:
-    """The first of the family's layouts that this block has; None where a block may do without."""
-    for layout in family.blocks:
+def choose_block(block: nn.Module, config: Any, layouts: tuple[Block, ...]) -> Block:
+    """The first of some layouts that this block has."""
+    for layout in layouts:
         if _holds(layout.when, config) and all(has(block, path) for path in layout.paths):
             return layout
-    if not family.every_block:
-        return None
-    missing = sorted({path for layout in family.blocks for path in layout.paths if not has(block, path)})
+    missing = sorted({path for layout in layouts for path in layout.paths if not has(block, path)})
     raise LayoutError(
         f"A {type(block).__name__} does not have the layout of {config.model_type!r}: expected {', '.join(missing)}; "
         f"found {', '.join(name for name, _ in block.named_children())}."

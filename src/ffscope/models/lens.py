@@ -75,7 +75,8 @@ class NormLens(Lens):
         self.steps = steps(model, top)
         self.scale = number(top.scale, model.config)
         self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
-        self.bias: Tensor | None = getattr(model, top.bias) if top.bias else None
+        self.bias: Tensor | None = getattr(model, top.bias, None) if top.bias else None
+        self.hidden: int = model.config.get_text_config().hidden_size
         self._linear: list[Map] | None = None
 
     @torch.no_grad()
@@ -90,7 +91,7 @@ class NormLens(Lens):
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         if self._linear is None:
-            self._linear = [linear_part(step, self.unembedding.shape[0]) for step in self.steps]
+            self._linear = [linear_part(step, self.hidden) for step in self.steps]
         for step in self._linear:
             updates = step(updates)
         return updates.to(self.unembedding.dtype) @ self.unembedding * self.scale
@@ -146,10 +147,10 @@ def _norm_part(norm: nn.Module, width: int) -> Map:
     probe = 1e4 * sizes
     probe[::2] *= -1
     seen = exact(probe)
-    if torch.allclose(2 * seen, exact(2 * probe)) and torch.allclose(-seen, exact(-probe)):
-        return lambda vector: vector.float() * (seen / probe)  # a gain alone
-    if not torch.allclose(seen, exact(2 * probe), rtol=1e-4, atol=1e-4):
-        return _unchanged  # not scale-free, so not a norm: an activation
+    nudged = probe.clone()
+    nudged[0] *= 3
+    if torch.equal(exact(nudged)[1:], seen[1:]):  # each element by itself: a gain or an activation
+        return _gain_part(exact, probe)
     centred = torch.allclose(seen, exact(probe + 2e4), rtol=1e-3, atol=1e-3)
     direction = probe - probe.mean() if centred else probe
     gain = (seen - exact(torch.zeros_like(probe))) * direction.square().mean().sqrt() / direction
@@ -159,6 +160,14 @@ def _norm_part(norm: nn.Module, width: int) -> Map:
         return (vector - vector.mean(-1, keepdim=True) if centred else vector) * gain
 
     return apply
+
+
+def _gain_part(step: nn.Module, probe: Tensor) -> Map:
+    """A gain (a layer scale, say) is linear; an activation is taken for no change."""
+    gain = step(probe) / probe
+    if torch.allclose(step(2 * probe), 2 * gain * probe) and torch.allclose(step(-probe), -gain * probe):
+        return lambda vector: vector.float() * gain
+    return _unchanged
 
 
 def _unchanged(vector: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from ffscope.errors import LayoutError, SourceError
+from ffscope.errors import InputError, LayoutError, ProofError, SourceError
 from ffscope.models.check import prove, prove_all
 from ffscope.models.discovery import discover
 from ffscope.models.families import FAMILIES
+from ffscope.models.inputs import RUNNING
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.sources import read_source
 
@@ -27,27 +28,29 @@ def load(
             "A model that is in memory already is read by `ffscope.read(model, tokenizer)`."
         )
     model, tokenizer = read_source(str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    memory_model = read(model, tokenizer, source=str(source))
-    if not memory_model.discovered:  # what was discovered has passed every identity already
-        prove(memory_model)
-    return memory_model
+    return read(model, tokenizer, source=str(source))
 
 
 def read(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
-    """A transformers model that is in memory already, as memories. A row of the table is taken at its word: `check` proves it."""
+    """A transformers model that is in memory already, as memories, proven on a few tokens."""
+    found = lay_out(model, tokenizer, source=source)
+    if not found.discovered:  # what was discovered has passed every identity already
+        prove(found)
+    return found
+
+
+def lay_out(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
+    """A model by its family's row, taken at its word; or by a row that was discovered and passed every identity."""
     model_type = model.config.model_type
     if model_type in FAMILIES:
         return MemoryModel(model, tokenizer, FAMILIES[model_type], source=source)
     try:
-        family = discover(model)
-    except LayoutError as error:
+        found = MemoryModel(model, tokenizer, discover(model), discovered=True, source=source)
+        prove_all(found)
+    except (InputError, LayoutError, ProofError, *RUNNING) as error:
         close = difflib.get_close_matches(model_type, FAMILIES, n=1, cutoff=0.8)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise LayoutError(f"No feed-forward layout for model_type {model_type!r}.{hint} {error}") from error
-    found = MemoryModel(model, tokenizer, family, discovered=True, source=source)
-    prove_all(found)
-    logger.info(
-        "model_type %r is not in the table; its feed-forward layout was discovered, and every identity holds.",
-        model_type,
-    )
+        reason = str(error) or type(error).__name__
+        raise LayoutError(f"No feed-forward layout for model_type {model_type!r}.{hint} {reason}") from error
+    logger.info("%r is not in the table; its feed-forward layout was discovered, and every identity holds.", model_type)
     return found

@@ -1,7 +1,7 @@
 """A transformer as key–value memories: keys, values, coefficients, states, edits."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +13,11 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.errors import MemoryNameError, ProofError
 from ffscope.memory import Memory, parse_name
-from ffscope.models.edits import Edit, Name, wanted_changes
+from ffscope.models.edits import Edit, Names, Numbers, Positions, wanted_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
 from ffscope.models.hooks import listening
-from ffscope.models.inputs import Inputs, Source, encode
+from ffscope.models.inputs import Inputs, Source, encode, logits_of, run
 from ffscope.models.layout import feed_forwards, find_top
 from ffscope.models.lens import Lens, make_lens
 from ffscope.models.parts import Part
@@ -143,12 +143,13 @@ class MemoryModel:
 
     def encode(self, text: Source, *, bos: bool = True) -> Inputs:
         """Text, token ids or ready-made inputs as the model takes them, checked."""
-        return encode(self.model, self.tokenizer, text, bos=bos, reserved=self.family.reserved_positions)
+        reserved = (self.model.config.pad_token_id or 0) + 1 if self.family.positions_after_pad else 0
+        return encode(self.model, self.tokenizer, text, bos=bos, reserved=reserved)
 
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> Any:
         """One pass of the model, with whatever edits and taps are in force in this thread."""
-        return self.model(**inputs)
+        return run(self.model, inputs)
 
     def trace(self, text: Source, *, bos: bool = True, layers: Iterable[int] | None = None) -> Trace:
         """Coefficients, residual, update and output of every layer and position, and the logits.
@@ -170,24 +171,25 @@ class MemoryModel:
             residual=[one.residual() for one in kept],
             update=[one.update() for one in kept],
             output=[one.output() for one in kept],
-            logits=getattr(result, "logits", None) if self.top is not None else None,
+            logits=None if self.top is None else logits_of(result),
         )
 
     @contextmanager
     def edit(
         self,
         *,
-        zero: Iterable[Name] = (),
-        scale: Mapping[Name, int | float] | None = None,
-        set: Mapping[Name, int | float] | None = None,
-        positions: int | Sequence[int] | None = None,
+        zero: Names = (),
+        scale: Numbers = None,
+        set: Numbers = None,
+        positions: Positions = None,
     ) -> Iterator[None]:
         """Within the block, and in this thread only, change coefficients: `with model.edit(zero=["L3.17"], scale={"L4.2": 5}): …`
 
-        `L3` names every memory of a layer. Positions count from 0, BOS included, or from the end when negative; without them the
-        change holds everywhere. Edits nest: an inner one sees what an outer one made.
+        `L3` names every memory of a layer. Positions (a number or several) count from 0, BOS included, or when negative from
+        the end of what is being run; without them the change holds everywhere. Edits nest: an inner one sees what an outer
+        one made.
         """
-        wanted = wanted_changes(zero, scale or {}, set or {})
+        wanted = wanted_changes(zero, {} if scale is None else scale, {} if set is None else set)
         edit = Edit(((memory, change) for name, change in wanted for memory in self._named(name)), positions)
         with ExitStack() as stack:
             for layer, reader in edit.readers():
@@ -195,8 +197,12 @@ class MemoryModel:
                     stack.enter_context(part.tap(reader))
             yield
 
-    def _named(self, name: Name) -> list[Memory]:
+    def _named(self, name: Any) -> list[Memory]:
         """One memory, or every memory of a layer."""
+        if not isinstance(name, str | tuple):
+            raise MemoryNameError(
+                f"{name!r} is not a memory's name. Write it as 'L12.345', or 'L12' for a whole layer."
+            )
         layer, memory = parse_name(name) if isinstance(name, str) else name
         if memory is not None:
             return [self.memory((layer, memory))]

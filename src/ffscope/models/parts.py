@@ -107,13 +107,13 @@ class Part(ABC):
         if self._mine():
             (kwargs,) = rest
             self._running.shape = first_tensor(args or kwargs).shape[:2]
-            self._running.past = self._cached(kwargs)
+            self._running.past = self._cached((*args, *kwargs.values()))
 
-    def _cached(self, kwargs: dict[str, Any]) -> int:
+    def _cached(self, given: tuple[Any, ...]) -> int:
         """How many positions came before this call, in generation with a cache."""
-        cache: Any = kwargs.get("past_key_values", kwargs.get("layer_past"))
+        cache: Any = next((value for value in given if hasattr(value, "get_seq_length")), None)
         # Asked of this block's own entry: those of earlier blocks hold this call's positions already.
-        return cache.get_seq_length(self.depth) if hasattr(cache, "get_seq_length") else 0
+        return 0 if cache is None else cache.get_seq_length(self.depth)
 
     def _read(self, given: Tensor) -> Tensor:
         """The coefficients after this thread's readers; the very same tensor where none of them changed it."""
@@ -309,7 +309,10 @@ class ExpertsPart(Part):
             read = self._read(given)
             if read is given:
                 return None
-            return output + ((read - given) @ self.values()).reshape(output.shape).to(output.dtype)
+            # Made anew, not mended: a norm behind it would blow up the rounding of what should cancel.
+            bias = self.bias((args, kwargs))
+            made = read @ self.values()
+            return (made if bias is None else made + bias).reshape(output.shape).to(output.dtype)
 
         return [attach(self.source, "out", hear)]
 

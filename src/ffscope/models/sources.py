@@ -8,10 +8,11 @@ import os
 import pickle
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,15 +24,17 @@ from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 from safetensors import SafetensorError
 from transformers import (
     CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
     PretrainedConfig,
+    PreTrainedModel,
 )
 from transformers.utils import cached_file
 
-from ffscope.errors import SourceError
+from ffscope.errors import FfscopeError, SourceError
 
 logger = logging.getLogger(__name__)
 
@@ -43,20 +46,11 @@ _TOKENIZER_FILES = (
     "tokenizer.model",
     "spiece.model",
     "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spm.model",
     "vocab.json",
     "vocab.txt",
-)
-# What transformers and the readers under it raise for files that are missing, damaged or of another kind.
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    ImportError,
-    EOFError,
-    SafetensorError,
-    struct.error,
-    pickle.UnpicklingError,
+    "tokenizer_config.json",  # all that a byte tokenizer has
 )
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
@@ -65,18 +59,40 @@ def read_source(
     source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False
 ) -> tuple[Any, Any]:
     """The model, on its device, and its tokenizer (None where there is none)."""
+    model = read_model(source, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    with _one_sentence(source):
+        folder, arguments = _found(source, trust_remote_code)
+        return model, _tokenizer(folder, arguments)
+
+
+def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False) -> Any:
+    """The model alone, on its device."""
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
+    with _one_sentence(source):
+        folder, arguments = _found(source, trust_remote_code)
+        return _model(folder, kind, arguments).to(where)
+
+
+def _found(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
+    """A source's folder or hub name, and the arguments that every `from_pretrained` of it takes."""
     folder, gguf = locate(source)
     arguments: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"gguf_file": gguf} if gguf else {})}
     if not Path(folder).is_dir():
         arguments["local_files_only"] = not _hub_reachable()
+    return folder, arguments
+
+
+@contextmanager
+def _one_sentence(source: str) -> Iterator[None]:
+    """Turn whatever the readers of a file say of it into one of our errors."""
     try:
-        model = _model(folder, kind, arguments)
-        tokenizer = _tokenizer(folder, arguments)
-    except _UNREADABLE as error:
-        raise SourceError(_reason(source, folder, error)) from error
-    return model.to(where), tokenizer
+        yield
+    except FfscopeError:
+        raise
+    # Files come from anywhere, and their readers raise anything: tokenizers a bare Exception, the hub's client classes of its own.
+    except Exception as error:
+        raise SourceError(_reason(source, error)) from error
 
 
 def locate(source: str) -> tuple[str, str | None]:
@@ -137,6 +153,8 @@ def cache_folder() -> Path:
 
 def pick_device(device: str) -> torch.device:
     """`auto` is the first GPU where there is one."""
+    if device == "meta":
+        raise SourceError("Device 'meta' holds no numbers. Choose cpu, or auto for the best there is.")
     if device == "auto":
         return torch.device(
             "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -165,7 +183,10 @@ def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype | 
 
 def _make_low_precision_safe(dtype: str) -> None:
     """Some virtual machines announce matrix instructions that kill the process: tried in a child, done without where it dies."""
-    trial = f"import torch; x = torch.ones(64, 256, dtype=torch.{dtype}); torch.nn.functional.linear(x, x.repeat(4, 1))"
+    trial = (
+        f"import torch; from torch.nn.functional import conv2d, linear; x = torch.ones(64, 256, dtype=torch.{dtype}); "
+        "linear(x, x.repeat(4, 1)); conv2d(x.reshape(1, 16, 32, 32), x[:16].reshape(16, 16, 4, 4))"
+    )
     if subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode < 0:
         logger.warning("This CPU's %s matrix products crash; running without oneDNN, which is slower.", dtype)
         torch._C._set_mkldnn_enabled(False)
@@ -180,15 +201,20 @@ def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> 
             f"The weights in {folder} are quantized, so keys and values cannot be read from them. Expected plain weights: "
             "load the model unquantized, or as GGUF, which is dequantized when read."
         )
-    model, report = _class(config, arguments).from_pretrained(
-        folder, dtype=dtype, weights_only=True, output_loading_info=True, **arguments
-    )
-    missing = sorted(report["missing_keys"])
-    if missing:
+    for cls in _classes(config, arguments):
+        model, report = cls.from_pretrained(
+            folder, dtype=dtype, weights_only=True, output_loading_info=True, **arguments
+        )
+        missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+        if not missing:
+            break
+    else:
         raise SourceError(
             f"The weights in {folder} are not whole: {len(missing)} of them are missing, {', '.join(missing[:3])} among "
             "them, and would be random. Fetch the checkpoint again, or mend `architectures` in its config.json."
         )
+    if unused:
+        logger.info("%d weights of the checkpoint have no place in the model: %s …", len(unused), ", ".join(unused[:3]))
     return model
 
 
@@ -210,12 +236,15 @@ def _refuse_unknown(folder: str, arguments: dict[str, Any]) -> None:
         )
 
 
-def _class(config: Any, arguments: dict[str, Any]) -> Any:
-    """The class that the checkpoint was saved as, so that its head comes along and none is made up."""
+def _classes(config: Any, arguments: dict[str, Any]) -> list[Any]:
+    """The class that the checkpoint was saved as, so that its head comes along and none is made up; else the likely ones."""
     named = getattr(transformers, (config.architectures or [""])[0], None)
-    if named is not None:
-        return named
-    return AutoModelForCausalLM if "gguf_file" in arguments or config.architectures else AutoModel
+    if isinstance(named, type) and issubclass(named, PreTrainedModel):
+        return [named]
+    if "gguf_file" in arguments or config.architectures:
+        return [AutoModelForCausalLM]
+    likely = [AutoModelForCausalLM] if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else []
+    return [*likely, AutoModel]
 
 
 def _tokenizer(folder: str, arguments: dict[str, Any]) -> Any:
@@ -276,18 +305,24 @@ def _convert(file: Path, folder: Path) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _reason(source: str, folder: str, error: Exception) -> str:
+def _reason(source: str, error: Exception) -> str:
     """One sentence for what transformers says in many."""
     first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
-    if isinstance(error, SafetensorError) or source.endswith(".gguf"):
-        return f"The weights of {source} cannot be read ({first}): the file is damaged or cut short. Fetch it again."
+    shown = source if len(source) <= 100 else f"{source[:100]}…"
+    if source.endswith(".gguf"):
+        return (
+            f"The GGUF file {shown} cannot be read ({first}): it is damaged, cut short, or of an architecture that "
+            "transformers does not read. Fetch it again, or name the unquantized model."
+        )
+    if isinstance(error, SafetensorError):
+        return f"The weights of {shown} cannot be read ({first}): the file is damaged or cut short. Fetch it again."
     if isinstance(error, pickle.UnpicklingError):
-        return f"The weights of {source} are a pickle of more than tensors, so they are not opened. Convert them to safetensors."
-    if Path(folder).is_dir():
-        return f"{source} cannot be loaded: {first}. Expected a folder as `save_pretrained` writes it, whole."
+        return f"The weights of {shown} are a pickle of more than tensors, so they are not opened. Convert them to safetensors."
+    if source in BUNDLED or Path(source[:100]).is_dir():
+        return f"{shown} cannot be loaded: {first}. Expected a folder as `save_pretrained` writes it, whole."
     return (
-        f"{source!r} is no file or folder here and no bundled default ({', '.join(BUNDLED)}), and the model hub "
-        f"did not give it: {first}. Check the name and the network, or name a folder.{_did_you_mean(Path(source))}"
+        f"{shown!r} is no file or folder here and no bundled default ({', '.join(BUNDLED)}), and the model hub "
+        f"did not give it: {first}. Check the name and the network, or name a folder.{_did_you_mean(Path(source[:100]))}"
     )
 
 
