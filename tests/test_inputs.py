@@ -17,7 +17,8 @@ from ffscope import InputError, read
         (["a b", "c"], "Expected one text, or token ids; found"),
         ([2**70], "Expected one text, or token ids"),
         ({}, "There is nothing to run: expected input_ids"),
-        ({"input_ids": [4, 5], "attention_mask": [1]}, r"mask has shape \(1,\) and the ids \(1, 2\)"),
+        ({"input_ids": [4, 5], "attention_mask": [1]}, r"mask has shape \(1, 1\) and the ids \(1, 2\)"),
+        ({"input_ids": ["a", "b"]}, "Expected one text, or token ids"),
         (None, "Expected one text, or token ids; found 'None'"),
         (torch.tensor([0.5]), "Expected token ids: whole numbers"),
         (torch.zeros(1, 2, 3, dtype=torch.long), r"found torch.int64 of shape \(1, 2, 3\)"),
@@ -44,6 +45,14 @@ def test_text_needs_a_tokenizer_and_a_token(tokenizer):
 
 def test_models_without_a_limit_take_long_text():
     read(tiny.make("bloom")).trace(torch.randint(4, 60, (1, 300)))
+
+
+def test_a_start_token_is_needed_only_where_the_decoder_is_given_nothing():
+    model = read(tiny.make("t5"))
+    model.model.config.decoder_start_token_id = None
+    assert model.trace({"input_ids": [4, 5], "decoder_input_ids": [0]}).logits.shape == (1, 1, 67)
+    with pytest.raises(InputError, match="names no decoder start token. Pass `decoder_input_ids` too"):
+        model.trace([4, 5])
 
 
 def test_the_decoders_ids_are_checked_too():

@@ -17,7 +17,6 @@ RUNNING = (
     AttributeError,
     ImportError,
     LookupError,
-    NotImplementedError,
     RuntimeError,
     TypeError,
     ValueError,
@@ -29,7 +28,7 @@ Source = Any
 def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool = False, reserved: int = 0) -> Inputs:
     """A text, token ids (one sequence or a batch × pos tensor) or ready-made inputs as keyword arguments of the model."""
     if isinstance(text, Mapping):
-        inputs = {name: torch.tensor(value) if isinstance(value, list) else value for name, value in text.items()}
+        inputs = dict(text)
     elif model.main_input_name != "input_ids":
         raise InputError(
             f"This model takes {model.main_input_name}, not text. Pass {{'{model.main_input_name}': tensor}}."
@@ -42,8 +41,9 @@ def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool = False, reser
         inputs[name] = _as_batch(inputs[name])
         _check_ids(model, inputs[name], reserved=reserved)
     _check_mask(inputs)
-    if getattr(model.config, "is_encoder_decoder", False) and "input_ids" in inputs:
-        inputs.setdefault("decoder_input_ids", _shifted(inputs["input_ids"], model.config))
+    shifts = getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" not in inputs
+    if shifts and "input_ids" in inputs:
+        inputs["decoder_input_ids"] = _shifted(inputs["input_ids"], model.config)
     taken = inspect.signature(model.forward).parameters
     if "use_cache" in taken:
         inputs["use_cache"] = False
@@ -136,8 +136,11 @@ def _check_ids(model: Any, ids: Tensor, *, reserved: int) -> None:
 
 
 def _check_mask(inputs: Inputs) -> None:
-    mask, ids = inputs.get("attention_mask"), inputs.get("input_ids")
-    if isinstance(mask, Tensor) and isinstance(ids, Tensor) and mask.shape != ids.shape:
+    if "attention_mask" not in inputs or "input_ids" not in inputs:
+        return
+    ids = inputs["input_ids"]
+    mask = inputs["attention_mask"] = _as_batch(inputs["attention_mask"])
+    if mask.shape != ids.shape:
         raise InputError(
             f"The attention mask has shape {tuple(mask.shape)} and the ids {tuple(ids.shape)}. Expected the same."
         )

@@ -59,10 +59,11 @@ def read_source(
     source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False
 ) -> tuple[Any, Any]:
     """The model, on its device, and its tokenizer (None where there is none)."""
-    model = read_model(source, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    where = pick_device(device)
+    kind = pick_dtype(dtype, where)
     with _one_sentence(source):
         folder, arguments = _found(source, trust_remote_code)
-        return model, _tokenizer(folder, arguments)
+        return _model(folder, kind, arguments).to(where), _tokenizer(folder, arguments)
 
 
 def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False) -> Any:
