@@ -6,7 +6,10 @@ FfscopeError
 ├── ProofError        a model that was read, but an identity does not hold
 ├── LensError         a reading over the vocabulary that this model does not have
 ├── MemoryNameError   a memory or layer that is misspelt or not in the model
-└── InputError        text or token ids that the model does not take
+├── InputError        text or token ids that the model does not take
+├── CorpusError       a corpus that cannot be found or read
+├── StudyError        a study folder that cannot be read, written or gone on with
+└── CoefficientError  coefficients that are not numbers
 """
 
 
@@ -40,3 +43,17 @@ class MemoryNameError(FfscopeError):
 
 class InputError(FfscopeError):
     """Text or token ids that the model does not take."""
+
+
+class CorpusError(FfscopeError):
+    """A corpus that cannot be found or read."""
+
+
+class StudyError(FfscopeError):
+    """A study folder that cannot be read, written or gone on with."""
+
+
+class CoefficientError(FfscopeError):
+    """Coefficients that are not numbers, so that nothing can be ranked by them."""
+
+    exit_code = 1

@@ -99,6 +99,12 @@ def bos_token(tokenizer: Any) -> int | None:
     return tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
 
 
+def positions(model: Any) -> int | None:
+    """How many positions the model's config names; None where it sets no limit."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return limit if limit and limit > 0 else None
+
+
 def _tokens(tokenizer: Any, text: str, *, bos: bool) -> list[int]:
     if tokenizer is None:
         raise InputError("This model came without a tokenizer, so it cannot read text. Pass token ids instead.")
@@ -123,13 +129,12 @@ def _as_batch(ids: Any) -> Tensor:
 
 
 def _check_ids(model: Any, ids: Tensor, *, reserved: int) -> None:
-    config = model.config.get_text_config()
     vocab = model.get_input_embeddings().weight.shape[0]
     if ids.min() < 0 or ids.max() >= vocab:
         wrong = ids[(ids < 0) | (ids >= vocab)][0].item()
         raise InputError(f"Token id {wrong} is outside the vocabulary. This model takes ids from 0 to {vocab - 1}.")
-    limit = getattr(config, "max_position_embeddings", None)
-    if limit and limit > 0 and ids.shape[-1] > limit - reserved:
+    limit = positions(model)
+    if limit is not None and ids.shape[-1] > limit - reserved:
         raise InputError(
             f"The text has {ids.shape[-1]} tokens, BOS included, and this model takes {limit - reserved}. Shorten it."
         )

@@ -17,7 +17,7 @@ from ffscope.models.edits import Edit, Names, Numbers, Positions, wanted_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
 from ffscope.models.hooks import listening
-from ffscope.models.inputs import Inputs, Source, encode, logits_of, run
+from ffscope.models.inputs import Inputs, Source, encode, logits_of, positions, run
 from ffscope.models.layout import feed_forwards, find_top
 from ffscope.models.lens import Lens, make_lens
 from ffscope.models.parts import Part
@@ -101,6 +101,16 @@ class MemoryModel:
         return getattr(embeddings, "num_embeddings", None)
 
     @property
+    def positions(self) -> int | None:
+        """How many tokens a text may have; None where the model names no limit."""
+        limit = positions(self.model)
+        return None if limit is None else limit - self._reserved
+
+    @property
+    def _reserved(self) -> int:
+        return (self.model.config.pad_token_id or 0) + 1 if self.family.positions_after_pad else 0
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
@@ -143,8 +153,7 @@ class MemoryModel:
 
     def encode(self, text: Source, *, bos: bool = True) -> Inputs:
         """Text, token ids or ready-made inputs as the model takes them, checked."""
-        reserved = (self.model.config.pad_token_id or 0) + 1 if self.family.positions_after_pad else 0
-        return encode(self.model, self.tokenizer, text, bos=bos, reserved=reserved)
+        return encode(self.model, self.tokenizer, text, bos=bos, reserved=self._reserved)
 
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> Any:

@@ -1,0 +1,208 @@
+"""The corpus of a study: its sentences with their tokens, its documents, and the vocabulary, as tables."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ffscope.corpus.documents import Corpus
+from ffscope.corpus.sentences import Cutter, Seen, Sentence
+from ffscope.errors import CorpusError
+from ffscope.study import SCHEMAS, Study
+from ffscope.tokens import spelling
+
+logger = logging.getLogger(__name__)
+
+_EVERY = 20  # of so many documents, the last is held out
+_ROWS = 4096  # of a row group: what is in memory at once
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read, and how it is cut."""
+
+    corpus: str
+    held_out: str | None = None
+    sentences: int | None = None
+    max_tokens: int = 128
+    language: str = "en"
+    field: str = "text"
+    dedupe: bool = True
+
+
+def write_sentences(study: Study, tokenizer: Any, reading: Reading, progress: Progress | None = None) -> None:
+    """Read a corpus into the study: sentences.parquet, documents.parquet, vocabulary.parquet."""
+    text = _Text(tokenizer, reading)
+    settings = {**asdict(reading), "corpus_files": text.signature}
+    if study.done("sentences", settings):
+        return
+    start = time.perf_counter()
+    with study.table("documents.parquet") as documents, study.table("sentences.parquet") as sentences:
+        for rows in text.rows(documents):
+            sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
+            if progress:
+                progress(text.counts["sentences"])
+        text.refuse_empty()
+    with study.table("vocabulary.parquet") as vocabulary:
+        vocabulary.write_table(_vocabulary(tokenizer))
+    text.say_what_was_left_out()
+    study.manifest["corpus"] = text.summary()
+    study.finish("sentences", settings, seconds=time.perf_counter() - start, tokens=text.counts["prefixes"])
+
+
+class _Paragraph(NamedTuple):
+    """Where a paragraph is from."""
+
+    document: int
+    position: int
+    held_out: bool
+    title: str | None
+    topic: str | None
+
+
+class _Text:
+    """A corpus and its held-out documents, on their way into a study."""
+
+    def __init__(self, tokenizer: Any, reading: Reading) -> None:
+        self.reading = reading
+        self.cutter = Cutter(tokenizer, language=reading.language, max_tokens=reading.max_tokens)
+        self.corpora = [Corpus(source, field=reading.field) for source in (reading.corpus, reading.held_out) if source]
+        self.counts: Counter[str] = Counter()
+        self._seen = Seen() if reading.dedupe else None
+        self._digest = blake2b(digest_size=16)
+        self._documents: list[dict[str, Any]] = []
+        self._last = -1  # the last document that is in the table
+
+    @property
+    def signature(self) -> list[Any]:
+        return [corpus.signature for corpus in self.corpora]
+
+    def rows(self, documents: Any) -> Iterator[list[dict[str, Any]]]:
+        """Row groups of sentences; the documents they are from go into their own table meanwhile."""
+        rows: list[dict[str, Any]] = []
+        for paragraph, sentences in self.cutter.sentences(self._paragraphs()):
+            if not self._enough(held_out=paragraph.held_out):
+                self._note(paragraph)
+            rows += [self._row(sentence, paragraph) for sentence in sentences if self._wanted(sentence, paragraph.held_out)]
+            if len(rows) >= _ROWS:
+                yield rows
+                rows = []
+                self._write_documents(documents)
+        self._write_documents(documents)
+        if rows:
+            yield rows
+
+    def _paragraphs(self) -> Iterator[tuple[_Paragraph, str]]:
+        """Every paragraph that may be wanted. Reading ends when enough are to be searched and a document is held out."""
+        before, any_held_out = 0, False
+        for kind, corpus in enumerate(self.corpora):
+            number = 0
+            for number, document in enumerate(corpus):
+                held_out = kind == 1 or (self.reading.held_out is None and number % _EVERY == _EVERY - 1)
+                if self._enough(held_out=kind == 1):
+                    if kind == 1 or any_held_out or self.reading.held_out:
+                        break
+                    if not held_out:
+                        continue
+                any_held_out |= held_out
+                empty = True
+                for position, text in enumerate(document.paragraphs):
+                    empty = False
+                    yield _Paragraph(before + number, position, held_out, document.title, document.topic), text
+                    if self._enough(held_out=held_out):
+                        break
+                corpus.skipped["documents without text"] += empty
+            before += number + 1
+
+    def _enough(self, *, held_out: bool) -> bool:
+        limit = self.reading.sentences
+        return limit is not None and self.counts["held out" if held_out else "searched"] >= limit
+
+    def _wanted(self, sentence: Sentence, held_out: bool) -> bool:
+        if self._enough(held_out=held_out):
+            return False
+        if self._seen is not None and not self._seen.new(sentence.text):
+            self.counts["duplicates"] += 1
+            return False
+        return True
+
+    def _note(self, paragraph: _Paragraph) -> None:
+        """Have a document in the table when its first paragraph comes."""
+        document, _, held_out, title, topic = paragraph
+        if document > self._last:
+            self._last = document
+            self.counts.update({"documents": 1, "documents held out": int(held_out)})
+            self._documents.append({"document": document, "title": title, "topic": topic, "held_out": held_out})
+
+    def _row(self, sentence: Sentence, paragraph: _Paragraph) -> dict[str, Any]:
+        number, length = self.counts["sentences"], len(sentence.tokens)
+        side = "held out" if paragraph.held_out else "searched"
+        self.counts.update({"sentences": 1, "prefixes": length, "cut": int(sentence.cut), side: 1, f"{side} prefixes": length})
+        self._digest.update(f"{side} {sentence.tokens} {sentence.next_token}\n".encode())
+        return {
+            "sentence": number,
+            "document": paragraph.document,
+            "paragraph": paragraph.position,
+            "text": sentence.text,
+            "tokens": sentence.tokens,
+            "ends": sentence.ends,
+            "next_token": sentence.next_token,
+            "held_out": paragraph.held_out,
+        }
+
+    def _write_documents(self, documents: Any) -> None:
+        if self._documents:
+            documents.write_table(pa.Table.from_pylist(self._documents, SCHEMAS["documents.parquet"]))
+            self._documents = []
+
+    def refuse_empty(self) -> None:
+        if not self.counts["searched"]:
+            raise CorpusError(
+                f"{self.reading.corpus} gives no sentence to search: {self.counts['documents']} documents were read"
+                f"{self._left_out()}. Expected UTF-8 text."
+            )
+
+    def say_what_was_left_out(self) -> None:
+        left_out = self._left_out()
+        if left_out:
+            logger.warning("Read %d sentences%s.", self.counts["sentences"], left_out)
+
+    def _left_out(self) -> str:
+        counts = [f"{count} {what}" for what, count in self._skipped().items()]
+        if self.counts["cut"]:
+            counts.append(f"{self.counts['cut']} sentences cut at {self.reading.max_tokens} tokens")
+        if self.counts["duplicates"]:
+            counts.append(f"{self.counts['duplicates']} duplicate sentences dropped")
+        return "; " + ", ".join(counts) if counts else ""
+
+    def _skipped(self) -> dict[str, int]:
+        total = sum((corpus.skipped for corpus in self.corpora), Counter())
+        return dict(sorted(total.items()))
+
+    def summary(self) -> dict[str, Any]:
+        """The manifest's account of the corpus."""
+        counts = self.counts
+        sides = {
+            name: {"sentences": counts[side], "prefixes": counts[f"{side} prefixes"]}
+            for name, side in (("searched", "searched"), ("held_out", "held out"))
+        }
+        sides["held_out"]["documents"] = counts["documents held out"]
+        return {
+            "source": self.reading.corpus,
+            **{name: counts[name] for name in ("documents", "sentences", "prefixes", "cut", "duplicates")},
+            **sides,
+            "skipped": self._skipped(),
+            "fingerprint": self._digest.hexdigest(),
+        }
+
+
+def _vocabulary(tokenizer: Any) -> pa.Table:
+    tokens = range(len(tokenizer))
+    spelt = [spelling(tokenizer, token) for token in tokens]
+    return pa.Table.from_pydict({"token": list(tokens), "text": spelt}, SCHEMAS["vocabulary.parquet"])

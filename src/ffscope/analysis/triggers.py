@@ -1,0 +1,258 @@
+"""For every memory the prefixes of a study's sentences with the highest coefficients, in one pass over all layers."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ffscope.corpus.batches import Batch, batches
+from ffscope.corpus.prefixes import chunks, locate
+from ffscope.errors import StudyError
+from ffscope.models.memory_model import MemoryModel
+from ffscope.running import checkpoint
+from ffscope.running.keys import EMPTY, LAST_PREFIX, coefficients_of, prefixes_of
+from ffscope.running.listener import Prefixes
+from ffscope.running.search import Group, Search
+from ffscope.running.tally import ABOVE_ZERO, EDGES
+from ffscope.study import SCHEMAS, Study
+
+logger = logging.getLogger(__name__)
+
+_ENOUGH_PICKED = 4096  # prefixes in a histogram before it takes only some of them
+_RAREST = 128
+_ON_CPU, _ELSEWHERE = 2048, 65536  # tokens of a batch
+_COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch, at most
+
+
+@dataclass(frozen=True)
+class Searching:
+    """What is searched, and what is kept."""
+
+    top: int = 50
+    prefixes: Prefixes = "best"
+    bos: bool = True
+    layers: list[int] | None = None
+    memories: list[int] | None = None
+    negative: bool = False
+    seed: int = 0
+    batch_tokens: int | None = None  # by default what suits the device
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is; `seconds` counts those of earlier attempts too."""
+
+    sentences: int
+    prefixes: int
+    seconds: float
+    total_sentences: int
+    total_prefixes: int
+    begun_at: int  # prefixes that an earlier attempt had done
+
+
+def find_triggers(
+    study: Study,
+    model: MemoryModel,
+    searching: Searching,
+    *,
+    checkpoint_every: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
+
+    An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
+    """
+    settings = {name: value for name, value in asdict(searching).items() if name != "batch_tokens" or value}
+    if study.done("triggers", settings):
+        checkpoint.discard(study)
+        return
+    stage = _Stage(study, model, searching, settings)
+    stage.search_all(checkpoint_every, progress or (lambda _: None))
+    stage.write()
+    study.finish("triggers", stage.settings, seconds=stage.seconds, tokens=stage.prefixes)
+    checkpoint.discard(study)
+
+
+class _Stage:
+    """One search of a study, begun or gone on with."""
+
+    def __init__(self, study: Study, model: MemoryModel, searching: Searching, settings: dict[str, Any]) -> None:
+        self.study, self.model = study, model
+        self.total = study.manifest["corpus"]["searched"]
+        if self.total["prefixes"] > LAST_PREFIX:
+            raise StudyError(
+                f"The corpus has {self.total['prefixes']:,} prefixes; up to {LAST_PREFIX:,} are numbered. Use --sentences."
+            )
+        self.rarity = rarity(self.total["prefixes"])
+        self.done = self.sentences = self.prefixes = 0
+        self.seconds = 0.0
+        note = checkpoint.read_note(study)
+        tokens = searching.batch_tokens or (note or {}).get("settings", {}).get("batch_tokens") or batch_tokens(model)
+        self.settings = {**settings, "batch_tokens": tokens, "picked_one_in": self.rarity, "histogram_edges": EDGES}
+        wanted = {name: value for name, value in asdict(searching).items() if name != "batch_tokens"}
+        self.search = Search(model, **wanted, rarity=self.rarity)
+        if note is not None:
+            self._go_on(note)
+
+    def _go_on(self, note: dict[str, Any]) -> None:
+        corpus = self.study.manifest["corpus"]["fingerprint"]
+        if note["settings"] != self.settings or note["corpus"] != corpus:
+            raise StudyError(
+                f"{self.study.folder} holds a search that was begun with other settings. Run it with those, or remove "
+                f"{checkpoint.NAME} there to begin anew."
+            )
+        checkpoint.load(self.study, self.search)
+        self.done, self.sentences, self.prefixes = note["batches"], note["sentences"], note["prefixes"]
+        self.seconds = note["seconds"]
+        logger.info("Going on after %d of %d sentences.", self.sentences, self.total["sentences"])
+
+    def search_all(self, checkpoint_every: float, progress: Callable[[Progress], None]) -> None:
+        """Run every batch that is left; leave a checkpoint now and then, and when interrupted."""
+        start = saved = time.perf_counter()
+        earlier, begun_at = self.seconds, self.prefixes
+        with self.search.listening():
+            for batch in self._batches_left():
+                with _uninterrupted() as interrupted:
+                    self.search.run(batch)
+                    self.done += 1
+                    self.sentences += len(batch.sentences)
+                    self.prefixes += batch.tokens.size
+                    now = time.perf_counter()
+                    self.seconds = earlier + now - start
+                    if now - saved > checkpoint_every or interrupted():
+                        self._save()
+                        saved = time.perf_counter()
+                progress(
+                    Progress(
+                        self.sentences,
+                        self.prefixes,
+                        self.seconds,
+                        self.total["sentences"],
+                        self.total["prefixes"],
+                        begun_at,
+                    )
+                )
+
+    def _batches_left(self) -> Iterator[Batch]:
+        before = int(self.search.bos is not None)
+        made = batches(
+            chunks(self.study.path("sentences.parquet")), tokens=self.settings["batch_tokens"], before=before
+        )
+        for number, batch in enumerate(made):
+            if number >= self.done:
+                yield batch
+
+    def _save(self) -> None:
+        note = {
+            "settings": self.settings,
+            "corpus": self.study.manifest["corpus"]["fingerprint"],
+            "batches": self.done,
+            "sentences": self.sentences,
+            "prefixes": self.prefixes,
+            "seconds": self.seconds,
+        }
+        checkpoint.save(self.study, self.search, note)
+
+    def write(self) -> None:
+        """Leave what was found in the study."""
+        states = [{name: held.cpu() for name, held in group.listener.state().items()} for group in self.search.groups]
+        tables = {"triggers.parquet": "top"} | ({"negative_triggers.parquet": "low"} if "low" in states[0] else {})
+        for name, kept in tables.items():
+            sign = -1 if kept == "low" else 1
+            columns = _triggers(self.study, self.search.groups, [state[kept] for state in states], sign)
+            self._write_table(name, columns)
+        self._write_table("memories.parquet", _memories(self.study, self.search.groups, states))
+
+    def _write_table(self, name: str, columns: dict[str, Any]) -> None:
+        with self.study.table(name) as writer:
+            writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[name]), row_group_size=2**16)
+
+
+def rarity(prefixes: int) -> int:
+    """One in how many prefixes goes into the histograms: all of a small corpus, one in 128 of a large one."""
+    return min(_RAREST, 2 ** max(0, (prefixes // _ENOUGH_PICKED).bit_length() - 1))
+
+
+def batch_tokens(model: MemoryModel) -> int:
+    """How many tokens a batch has by default."""
+    if model.device.type == "cpu":
+        return _ON_CPU
+    return max(1024, min(_ELSEWHERE, _COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
+
+
+def _triggers(study: Study, groups: list[Group], keys: list[Tensor], sign: int) -> dict[str, Any]:
+    """The rows of a table of triggers: layer, memory, rank up."""
+    layer = np.concatenate([np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups])
+    memory = torch.cat([group.memories for group in groups]).numpy().astype(np.int32)
+    table = torch.cat(keys)
+    row, rank = (column.numpy() for column in (table != EMPTY).nonzero().unbind(1))
+    kept = table[table != EMPTY]
+    places = locate(study.path("sentences.parquet"), prefixes_of(kept).numpy())
+    return {
+        "layer": layer[row],
+        "memory": memory[row],
+        "rank": (rank + 1).astype(np.int32),
+        "coefficient": sign * coefficients_of(kept).numpy(),
+        "sentence": places.sentences,
+        "position": places.positions,
+        "next_token": places.next_tokens,
+    }
+
+
+def _memories(study: Study, groups: list[Group], states: list[dict[str, Tensor]]) -> dict[str, Any]:
+    """The rows of the table of memories."""
+    joined: dict[str, Any] = {name: torch.cat([state[name] for state in states]) for name in states[0]}
+    sampled = joined["sample"].sort(1, descending=True).values  # by coefficient, for a reader's eye
+    present = sampled != EMPTY
+    places = locate(study.path("sentences.parquet"), prefixes_of(sampled[present]).numpy())
+    seen = joined["histogram"].sum(1)
+    offsets = np.concatenate([[0], present.sum(1).cumsum(0).numpy()]).astype(np.int32)
+    return {
+        "layer": np.concatenate([np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups]),
+        "memory": torch.cat([group.memories for group in groups]).numpy().astype(np.int32),
+        "seen": seen.numpy(),
+        "fired": joined["histogram"][:, ABOVE_ZERO].sum(1).numpy(),
+        "mean": (joined["total"] / seen).float().numpy(),
+        "maximum": joined["maximum"].numpy(),
+        "histogram": _lists(np.arange(len(present) + 1) * joined["histogram"].shape[1], joined["histogram"].flatten().numpy()),
+        "sample_coefficients": _lists(offsets, coefficients_of(sampled[present]).numpy()),
+        "sample_sentences": _lists(offsets, places.sentences),
+        "sample_positions": _lists(offsets, places.positions),
+    }
+
+
+def _lists(offsets: Any, values: Any) -> pa.ListArray:
+    kind = np.float32 if values.dtype == np.float32 else np.int32
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values.astype(kind)))
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[Callable[[], bool]]:
+    """Have Ctrl-C wait for the end of the block, so that a batch is counted wholly or not at all; a second one does not wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # only the main thread is interrupted
+        return
+    asked: list[int] = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    def wait(number: int, _frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if asked:
+        raise KeyboardInterrupt

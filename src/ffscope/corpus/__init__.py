@@ -1,0 +1,1 @@
+"""Text → documents → sentences → batches of tokens."""

@@ -1,0 +1,59 @@
+"""The prefixes that are searched, numbered through the sentences of a study: read as chunks, and found again by number."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from ffscope.corpus.batches import Array, Chunk
+
+_ROWS = 4096
+
+
+class Places(NamedTuple):
+    """Where prefixes are: their sentence, their position in it, and the token that follows."""
+
+    sentences: Array
+    positions: Array
+    next_tokens: Array
+
+
+def chunks(sentences: Path) -> Iterator[Chunk]:
+    """The sentences that are not held out, in their order."""
+    for chunk, _ in _read(sentences, []):
+        yield chunk
+
+
+def locate(sentences: Path, prefixes: Array) -> Places:
+    """The places of prefixes, given by their numbers in any order."""
+    wanted, back = np.unique(prefixes, return_inverse=True)
+    found = Places(*(np.full(len(wanted), -1, dtype=np.int32) for _ in Places._fields))
+    for chunk, following in _read(sentences, ["next_token"]):
+        if not len(chunk.sentences):
+            continue
+        first, end = chunk.first_prefixes[0], chunk.first_prefixes[-1] + chunk.lengths[-1]
+        here = slice(*np.searchsorted(wanted, [first, end]))
+        row = np.searchsorted(chunk.first_prefixes, wanted[here], side="right") - 1
+        position = wanted[here] - chunk.first_prefixes[row]
+        last = position + 1 == chunk.lengths[row]
+        after = np.minimum(wanted[here] - first + 1, len(chunk.tokens) - 1)
+        found.sentences[here] = chunk.sentences[row]
+        found.positions[here] = position
+        found.next_tokens[here] = np.where(last, following[row], chunk.tokens[after])
+    return Places(*(column[back] for column in found))
+
+
+def _read(sentences: Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:
+    """Chunks, each with one more column where one is asked for."""
+    number = 0
+    with pq.ParquetFile(sentences) as file:
+        for batch in file.iter_batches(_ROWS, columns=["sentence", "tokens", "held_out", *more]):
+            batch = batch.filter(~batch["held_out"].to_numpy(zero_copy_only=False))
+            lengths = np.diff(batch["tokens"].offsets.to_numpy()).astype(np.int64)
+            firsts = number + np.cumsum(lengths) - lengths
+            number += int(lengths.sum())
+            tokens = batch["tokens"].flatten().to_numpy()
+            numbers = batch["sentence"].to_numpy()
+            yield Chunk(numbers, firsts, lengths, tokens), batch[more[0]].to_numpy() if more else numbers

@@ -1,0 +1,47 @@
+"""What a study notes of its model, so that no other model's numbers are mixed with its own."""
+
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ffscope.models.memory_model import MemoryModel
+
+_AT_ONCE = 2**22
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def account(model: MemoryModel) -> dict[str, Any]:
+    """The model's part of a manifest."""
+    return {
+        "source": model.source,
+        "family": model.model_type,
+        "layers": model.layers,
+        "memories": list(model.memories),
+        "hidden": model.hidden,
+        "vocab": model.vocab,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "gated": model.gated,
+        "fingerprint": fingerprint(model.model),
+    }
+
+
+@torch.no_grad()
+def fingerprint(model: Any) -> str:
+    """A digest of all weights, as they are in memory: the same weights in another precision have another one."""
+    digest = blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_checksum(tensor)}\n".encode())
+    return digest.hexdigest()
+
+
+def _checksum(tensor: Tensor) -> int:
+    """A sum over all elements' bits, each weighed by its place: whole numbers, so the order of adding does not matter."""
+    flat = tensor.detach().flatten()
+    total = 0
+    for start in range(0, flat.numel(), _AT_ONCE):
+        bits = flat[start : start + _AT_ONCE].contiguous().view(_WHOLE[flat.element_size()]).long()
+        places = torch.arange(start, start + len(bits), device=bits.device)
+        total += int((bits * (places * 0x9E3779B97F4A7C1 + 0x632BE59BD9B4E01)).sum())
+    return total % 2**64

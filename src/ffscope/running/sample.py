@@ -1,0 +1,55 @@
+"""A uniform sample of the prefixes on which each memory fires, the same whatever order they come in."""
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float, Int
+from ffscope.running.keys import EMPTY, LAST_PREFIX, pack, prefixes_of
+from ffscope.running.table import Table
+
+_MASK = 2**31 - 1
+
+
+def mix(numbers: Int[Tensor, "*at"], seed: int = 0) -> Int[Tensor, "*at"]:
+    """31 bits that look random, the same for the same number and seed on every machine."""
+    mixed = (numbers + 0x9E3779B9 * (seed + 1)) & 0xFFFFFFFF
+    for factor in (0x7FEB352D, 0x846CA68B):
+        mixed = ((mixed ^ (mixed >> 16)) * factor) & 0xFFFFFFFF
+    return (mixed ^ (mixed >> 15)) & _MASK
+
+
+class RunningSample(Table):
+    """A few firing prefixes of every memory: those whose mixed number lies, in its own order for each memory, highest."""
+
+    def __init__(self, names: Int[Tensor, "memory"], size: int, seed: int) -> None:
+        """`names` are numbers that no two memories of a model share."""
+        super().__init__(len(names), size, names.device)
+        self.seed = seed
+        self._names = mix(names, seed)
+        self._see_least()
+
+    def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"]) -> Int[Tensor, "some few"]:
+        prefixes = prefixes_of(keys)
+        chance = mix(prefixes, self.seed) ^ self._names[memories, None]
+        return torch.where(keys == EMPTY, -1, (chance << 32) | (LAST_PREFIX - prefixes))
+
+    def load(self, keys: Int[Tensor, "memory few"]) -> None:
+        """Go on from keys that were kept before."""
+        self.keys.copy_(keys)
+        self._see_least()
+
+    def watch(self, coefficients: Float[Tensor, "rows memory"], prefixes: Int[Tensor, "rows"]) -> None:
+        """Let some prefixes take part, with every memory's coefficient at each."""
+        chance = mix(prefixes, self.seed).int()[:, None] ^ self._chances
+        row, memory = ((chance >= self.least) & (coefficients > 0)).nonzero().unbind(1)
+        if len(row):
+            self.offer(memory, pack(coefficients[row, memory], prefixes[row]))
+
+    def merge(self) -> None:
+        super().merge()
+        self._see_least()
+
+    def _see_least(self) -> None:
+        everyone = torch.arange(len(self.keys), device=self.keys.device)
+        self.least = (self.rank(self.keys[:, -1:], everyone)[:, 0] >> 32).int()
+        self._chances = self._names.int()

@@ -1,0 +1,216 @@
+"""The study folder: its manifest, the schemas of its files, and writes that leave a file whole or not at all."""
+
+import errno
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ffscope.errors import StudyError
+
+SCHEMA_VERSION = 1
+_INT, _LIST = pa.int32(), pa.list_(pa.int32())
+_TRIGGERS = pa.schema(
+    [
+        ("layer", _INT),
+        ("memory", _INT),
+        ("rank", _INT),
+        ("coefficient", pa.float32()),
+        ("sentence", _INT),
+        ("position", _INT),
+        ("next_token", _INT),
+    ]
+)
+SCHEMAS = {
+    "documents.parquet": pa.schema(
+        [("document", _INT), ("title", pa.string()), ("topic", pa.string()), ("held_out", pa.bool_())]
+    ),
+    "sentences.parquet": pa.schema(
+        [
+            ("sentence", _INT),
+            ("document", _INT),
+            ("paragraph", _INT),
+            ("text", pa.string()),
+            ("tokens", _LIST),
+            ("ends", _LIST),
+            ("next_token", _INT),
+            ("held_out", pa.bool_()),
+        ]
+    ),
+    "vocabulary.parquet": pa.schema([("token", _INT), ("text", pa.string())]),
+    "triggers.parquet": _TRIGGERS,
+    "negative_triggers.parquet": _TRIGGERS,
+    "memories.parquet": pa.schema(
+        [
+            ("layer", _INT),
+            ("memory", _INT),
+            ("seen", pa.int64()),
+            ("fired", pa.int64()),
+            ("mean", pa.float32()),
+            ("maximum", pa.float32()),
+            ("histogram", _LIST),
+            ("sample_coefficients", pa.list_(pa.float32())),
+            ("sample_sentences", _LIST),
+            ("sample_positions", _LIST),
+        ]
+    ),
+}
+_MANIFEST, _LOCK, _UNFINISHED = "study.json", ".lock", ".unfinished"
+
+
+class Study:
+    """One study folder and its manifest."""
+
+    def __init__(self, folder: Path | str, manifest: dict[str, Any]) -> None:
+        self.folder, self.manifest = Path(folder), manifest
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Study":
+        """A study that is there already."""
+        file = Path(folder) / _MANIFEST
+        if not file.is_file():
+            raise StudyError(f"{folder} holds no study: expected a {_MANIFEST} in it. `ffscope triggers` makes one.")
+        try:
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+            known = manifest["schema"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StudyError(f"{file} cannot be read as a study's manifest: {error}.") from error
+        if known != SCHEMA_VERSION:
+            raise StudyError(
+                f"{folder} was written with schema {known}; this ffscope reads schema {SCHEMA_VERSION}. Make the study again."
+            )
+        return cls(folder, manifest)
+
+    @classmethod
+    @contextmanager
+    def writing(cls, folder: Path | str, model: dict[str, Any]) -> Iterator["Study"]:
+        """A model's study to add to: the one that is there, or a new one. No other process writes to it meanwhile."""
+        path = Path(folder)
+        with _one_sentence(path):
+            _refuse_foreign(path)
+            path.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            for left in path.glob(f"*{_UNFINISHED}"):
+                left.unlink()
+            study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
+            study._must_match("model", {name: value for name, value in model.items() if name != "source"})
+            yield study
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.manifest["settings"]
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def done(self, stage: str, settings: dict[str, Any]) -> bool:
+        """Whether a stage is finished; with other settings than these, it must not be mixed with them."""
+        if stage not in self.manifest["stages"]:
+            return False
+        self._must_match("settings", settings)
+        return True
+
+    def finish(self, stage: str, settings: dict[str, Any], *, seconds: float, tokens: int) -> None:
+        """Note a stage as done. This is the last thing that a stage writes."""
+        self.settings.update(settings)
+        per_second = round(tokens / seconds) if seconds else 0
+        self.manifest["stages"][stage] = {"done": True, "seconds": round(seconds, 3), "tokens_per_second": per_second}
+        self.manifest["versions"] = _versions()
+        with self.replacing(_MANIFEST) as file:
+            file.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @contextmanager
+    def replacing(self, name: str) -> Iterator[Path]:
+        """A temporary path to write to; the file takes its name when it is whole and on the disk."""
+        unfinished = self.path(f"{name}{_UNFINISHED}")
+        try:
+            with _one_sentence(self.folder):
+                yield unfinished
+                with unfinished.open("rb") as file:
+                    os.fsync(file.fileno())
+                unfinished.replace(self.path(name))
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    @contextmanager
+    def table(self, name: str) -> Iterator[pq.ParquetWriter]:
+        """Write one of the study's tables, row group by row group."""
+        with self.replacing(name) as path, pq.ParquetWriter(path, SCHEMAS[name], compression="zstd") as writer:
+            yield writer
+
+    def _must_match(self, section: str, wanted: dict[str, Any]) -> None:
+        held = self.manifest[section]
+        for name, value in json.loads(json.dumps(wanted)).items():
+            if name in held and held[name] != value:
+                raise StudyError(
+                    f"{self.folder} holds a study with {section} {name} = {_short(held[name])}; this run has "
+                    f"{_short(value)}. Nothing was changed: choose another --out, or run with what it was made with."
+                )
+
+
+def _empty(model: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": SCHEMA_VERSION, "model": model, "corpus": {}, "settings": {}, "stages": {}}
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise where a folder holds something, and it is no study."""
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file. Name a folder for the study, new or a study's own.")
+    if not folder.is_dir() or (folder / _MANIFEST).is_file():
+        return
+    ours = {*SCHEMAS, _LOCK}
+    foreign = sorted(
+        entry.name for entry in folder.iterdir() if entry.name not in ours and not entry.name.endswith(_UNFINISHED)
+    )
+    if foreign:
+        raise StudyError(
+            f"{folder} is not empty and holds no study ({', '.join(foreign[:3])} …). Nothing was written: choose another --out."
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StudyError(f"Another ffscope is writing to {folder}. Wait for it, or choose another --out.") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+@contextmanager
+def _one_sentence(folder: Path) -> Iterator[None]:
+    """What the disk has against writing, said once."""
+    try:
+        yield
+    except OSError as error:
+        room = "The disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        raise StudyError(
+            f"{folder} cannot be written: {room}. What was finished, and the last checkpoint, are kept: mend it and run the "
+            "same command again."
+        ) from error
+
+
+def _short(value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= 80 else f"{shown[:79]}…"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("ffscope", "torch", "transformers", "tokenizers", "sentencex", "pyarrow"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            continue
+    return found

@@ -1,0 +1,107 @@
+"""The search for triggers against a plain one: every prefix of every sentence, run and sorted."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import tiny
+from ffscope import read
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching, rarity
+from ffscope.errors import CoefficientError, InputError, StudyError
+from ffscope.models.inputs import bos_token
+from ffscope.pipeline import triggers
+from ffscope.running.tally import BINS, bin_of
+
+WORDS = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late.".split()
+FAMILIES = ["gpt2", "opt", "llama", "falcon", "gptj", "gemma2", "mixtral", "qwen3_moe", "bert", "t5", "bart"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Twenty-five documents, made of few words, so that sentences begin alike and lengths recur."""
+    generator = torch.Generator().manual_seed(3)
+    folder = tmp_path_factory.mktemp("corpus")
+    file = folder / "text.jsonl"
+    with file.open("w") as out:
+        for _ in range(25):
+            picks = torch.randint(len(WORDS), (24,), generator=generator).tolist()
+            text = " ".join(WORDS[i] for i in picks)
+            print(json.dumps({"text": text[:60] + "\n" + text[60:]}), file=out)
+    return file
+
+
+def found(study, name="triggers.parquet"):
+    return pq.read_table(study.path(name)).to_pylist()
+
+
+class Plain:
+    """Every searched prefix's coefficients, by one trace a sentence."""
+
+    def __init__(self, model, study, *, bos=True):
+        config = model.model.config
+        first = bos_token(model.tokenizer) if bos else None
+        start = config.decoder_start_token_id if getattr(config, "is_encoder_decoder", False) else None
+        rows = [row for row in pq.read_table(study.path("sentences.parquet")).to_pylist() if not row["held_out"]]
+        kept = [[] for _ in range(model.layers)]
+        places = []
+        for row in rows:
+            tokens = row["tokens"]
+            given = {"input_ids": tokens if first is None else [first, *tokens]}
+            if start is not None:
+                given["decoder_input_ids"] = [start, *tokens]
+            for layer, coefficients in enumerate(model.trace(given).coefficients):
+                kept[layer].append(coefficients[0, -len(tokens) :].float().numpy())
+            following = [*tokens[1:], row["next_token"]]
+            places += [(row["sentence"], position, token) for position, token in enumerate(following)]
+        self.coefficients = [np.concatenate(layer) for layer in kept]  # layer → prefix × memory
+        self.places = np.array(places)  # sentence, position, next token of every prefix
+        self.number = {(sentence, position): i for i, (sentence, position, _) in enumerate(places)}
+
+    def highest(self, layer, memory, top, *, prefixes="best", sign=1):
+        """The coefficients of the first `top`; of each sentence the best prefix only, unless all are wanted."""
+        column = sign * self.coefficients[layer][:, memory]
+        order = np.lexsort((self.places[:, 1], self.places[:, 0], -column))
+        order = order[column[order] > 0]
+        if prefixes == "best":
+            _, firsts = np.unique(self.places[order, 0], return_index=True)
+            order = order[np.sort(firsts)]
+        return sign * column[order[:top]]
+
+    def holds(self, rows, top, *, sign=1, prefixes="best"):
+        """Assert that rows are the triggers: each rank's coefficient is right, and is that of the prefix it names."""
+        by_memory = {key: list(some) for key, some in itertools.groupby(rows, key=lambda r: (r["layer"], r["memory"]))}
+        for layer, coefficients in enumerate(self.coefficients):
+            for memory in range(coefficients.shape[1]):
+                some = by_memory.pop((layer, memory), [])
+                got = np.array([row["coefficient"] for row in some])
+                expected = self.highest(layer, memory, top, sign=sign, prefixes=prefixes)
+                np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+                assert [row["rank"] for row in some] == list(range(1, len(some) + 1))
+                numbers = [self.number[row["sentence"], row["position"]] for row in some]
+                assert len(set(numbers)) == len(numbers)
+                assert [row["next_token"] for row in some] == self.places[numbers, 2].tolist()
+                np.testing.assert_allclose(got, coefficients[numbers, memory], rtol=1e-4, atol=1e-6)
+        assert not by_memory
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_same_as_a_plain_search(name, corpus, tokenizer, tmp_path):
+    model = read(tiny.make(name), tokenizer)
+    searching = Searching(top=7, negative=True, batch_tokens=100)
+    study = triggers(model, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
+    plain = Plain(model, study)
+    plain.holds(found(study), 7)
+    plain.holds(found(study, "negative_triggers.parquet"), 7, sign=-1)
+
+
+def test_all_prefixes(corpus, tokenizer, tmp_path):
+    model = read(tiny.make("llama"), tokenizer)
+    searching = Searching(top=9, prefixes="all", bos=False)
+    study = triggers(model, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
+    Plain(model, study, bos=False).holds(found(study), 9, prefixes="all")
