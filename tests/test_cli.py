@@ -75,7 +75,7 @@ def test_trace_tells_the_story_of_a_prompt(folder):
         (["trace", "FOLDER", "a", "--dtype", "float1"], "'float1' is not one of 'auto', 'float32'"),
         (
             ["trace", "FOLDER", "a", "--layers", "2-1"],
-            "error: '2-1' runs backwards. Write the smaller layer first, '1-2'",
+            "error: '2-1' runs backwards. Write the smaller number first, '1-2'",
         ),
         (["trace", "FOLDER", "a", "--layers", ""], "error: '' names no layers"),
         (["check", ""], "error: No model was named."),

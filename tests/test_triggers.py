@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from dataclasses import replace
+from contextlib import ExitStack
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,14 +12,13 @@ import torch
 import tiny
 from ffscope import read
 from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching, rarity
-from ffscope.errors import CoefficientError, InputError, StudyError
+from ffscope.analysis.triggers import Searching
 from ffscope.models.inputs import bos_token
 from ffscope.pipeline import triggers
-from ffscope.running.tally import BINS, bin_of
 
-WORDS = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late.".split()
-FAMILIES = ["gpt2", "opt", "llama", "falcon", "gptj", "gemma2", "mixtral", "qwen3_moe", "bert", "t5", "bart"]
+TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late."
+WORDS = TEXT.split()
+FAMILIES = [name for name in tiny.TABLE if name != "vit"]  # which reads no text
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +47,26 @@ class Plain:
         first = bos_token(model.tokenizer) if bos else None
         start = config.decoder_start_token_id if getattr(config, "is_encoder_decoder", False) else None
         rows = [row for row in pq.read_table(study.path("sentences.parquet")).to_pylist() if not row["held_out"]]
-        kept = [[] for _ in range(model.layers)]
+        kept = [[[] for _ in model.layer(layer).parts] for layer in range(model.layers)]
         places = []
-        for row in rows:
-            tokens = row["tokens"]
-            given = {"input_ids": tokens if first is None else [first, *tokens]}
-            if start is not None:
-                given["decoder_input_ids"] = [start, *tokens]
-            for layer, coefficients in enumerate(model.trace(given).coefficients):
-                kept[layer].append(coefficients[0, -len(tokens) :].float().numpy())
-            following = [*tokens[1:], row["next_token"]]
-            places += [(row["sentence"], position, token) for position, token in enumerate(following)]
-        self.coefficients = [np.concatenate(layer) for layer in kept]  # layer → prefix × memory
+        with ExitStack() as stack, torch.no_grad():
+            for layer, parts in enumerate(kept):
+                for part, held in zip(model.layer(layer).parts, parts, strict=True):
+                    stack.enter_context(part.tap(lambda _part, given, _past, held=held: held.append(given[0].numpy())))
+            for row in rows:
+                tokens = row["tokens"]
+                given = {"input_ids": tokens if first is None else [first, *tokens]}
+                if start is not None:
+                    given["decoder_input_ids"] = [start, *tokens]
+                model.model(**{name: torch.tensor([ids]) for name, ids in given.items()})
+                following = [*tokens[1:], row["next_token"]]
+                places += [(row["sentence"], position, token) for position, token in enumerate(following)]
+        lengths = [len(row["tokens"]) for row in rows]
+        kept = [
+            [np.concatenate([one[-n:] for one, n in zip(held, lengths, strict=True)]) for held in parts]
+            for parts in kept
+        ]
+        self.coefficients = [np.concatenate(parts, -1) for parts in kept]  # layer → prefix × memory
         self.places = np.array(places)  # sentence, position, next token of every prefix
         self.number = {(sentence, position): i for i, (sentence, position, _) in enumerate(places)}
 

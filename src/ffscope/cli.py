@@ -1,27 +1,18 @@
 """One command per question: parse, call, print."""
 
 import json
-import logging
-import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ffscope.errors import FfscopeError
-from ffscope.memory import parse_layers
-
-if TYPE_CHECKING:
-    from ffscope.analysis.trace import Contribution, Prediction, Story
-    from ffscope.models.check import Finding
-    from ffscope.models.memory_model import MemoryModel
+from ffscope.memory import parse_layers, parse_numbers
+from ffscope.terminal import err, out, print_findings, print_memory, print_story, print_study, showing_progress, working
 
 app = typer.Typer(
     name="ffscope",
@@ -31,9 +22,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out = Console(highlight=False)
-out.width = max(out.width, 80)  # a narrower table says nothing
-err = Console(stderr=True, highlight=False)
 _debugging = False
 
 
@@ -88,20 +76,20 @@ def check(
     model: Model, device: Device = "auto", json_: Json = False, trust_remote_code: Trust = False, debug: Debug = False
 ) -> None:
     """Prove that a model is read exactly: every identity, in float32, with its largest relative error. Needs no tokenizer."""
-    with _working(f"Loading {model} …"):
+    with working(f"Loading {model} …"):
         from ffscope.models.check import check
         from ffscope.models.loading import lay_out
         from ffscope.models.sources import read_model
 
         plain = read_model(model, device=device, dtype="float32", trust_remote_code=trust_remote_code)
         loaded = lay_out(plain, source=model)
-    with _working("Checking every layer …"):
+    with working("Checking every layer …"):
         findings = check(loaded)
     if json_:
         found = [{**asdict(finding), "holds": finding.holds} for finding in findings]
         out.print_json(json.dumps({"model": str(loaded), "discovered": loaded.discovered, "findings": found}))
     else:
-        _print_findings(loaded, findings)
+        print_findings(loaded, findings)
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
 
@@ -126,7 +114,7 @@ def trace(
     opposite of its value. The case says whose prediction the output keeps: the residual's, the ffn's, both (agreement) or
     neither (composition).
     """
-    with _working(f"Loading {model} …"):
+    with working(f"Loading {model} …"):
         from ffscope.analysis.trace import tell
         from ffscope.models.loading import load
 
@@ -136,7 +124,87 @@ def trace(
     if json_:
         out.print_json(json.dumps(asdict(story)))
     else:
-        _print_story(story)
+        print_story(story)
+
+
+@app.command()
+def triggers(
+    model: Model,
+    corpus: Annotated[
+        str,
+        typer.Option(
+            help="A .txt, .jsonl, .parquet or .tokens file (also .gz, .xz, .zst), a folder, hf:NAME, vital-articles."
+        ),
+    ],
+    out_: Annotated[Path, typer.Option("--out", help="The study's folder; a half-done study in it is gone on with.")],
+    top: Annotated[int, typer.Option(min=1, help="Triggers kept for every memory.")] = 50,
+    sentences: Annotated[int | None, typer.Option(min=1, help="Search the first so many sentences.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Cut longer sentences.")] = 128,
+    prefixes: Annotated[
+        Literal["best", "all"], typer.Option(help="Of each sentence the best prefix, or every one.")
+    ] = "best",
+    held_out: Annotated[
+        str | None, typer.Option(help="Documents that are not searched; by default every twentieth of the corpus.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="The language whose rules part sentences.")] = "en",
+    field: Annotated[str, typer.Option(help="Where .jsonl and .parquet hold the text.")] = "text",
+    dedupe: Annotated[bool, typer.Option("--dedupe/--no-dedupe", help="Drop sentences that were there before.")] = True,
+    layers: Annotated[str | None, typer.Option(help="Layers searched, such as 0,24-29; all by default.")] = None,
+    memories: Annotated[
+        str | None, typer.Option(help="Memories searched in each, such as 0-99; all by default.")
+    ] = None,
+    negative: Annotated[bool, typer.Option("--negative", help="Keep the lowest coefficients too.")] = False,
+    bos: Bos = True,
+    seed: Annotated[int, typer.Option(help="Chooses the sampled prefixes.")] = 0,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens in a batch; what suits the device by default.")
+    ] = None,
+    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 60.0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Find, for every memory, the prefixes of a corpus with the highest coefficients. Interrupted, it goes on where it was."""
+    with working(f"Loading {model} …"):
+        from ffscope.analysis.sentences import Reading
+        from ffscope.analysis.triggers import Searching
+        from ffscope.models.loading import load
+        from ffscope.pipeline import triggers
+
+        loaded = load(model, device, dtype, trust_remote_code=trust_remote_code)
+    reading = Reading(corpus, held_out, sentences, max_tokens, language, field, dedupe)
+    searching = Searching(
+        top,
+        prefixes,
+        bos,
+        None if layers is None else parse_layers(layers, loaded.layers),
+        None if memories is None else parse_numbers(memories, max(loaded.memories), "memories"),
+        negative,
+        seed,
+        batch_tokens,
+    )
+    with showing_progress() as progress:
+        study = triggers(loaded, reading, out_, searching=searching, checkpoint_every=checkpoint, progress=progress)
+    print_study(study)
+
+
+@app.command()
+def show(
+    study: Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")],
+    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Such as L3.17.")],
+    count: Annotated[int, typer.Option(min=1, help="Triggers shown.")] = 25,
+    json_: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print a memory's triggers: the prefix, its last token shaded by the coefficient, and the token that follows."""
+    from ffscope.queries import memory_page
+
+    page = memory_page(study, memory)
+    if json_:
+        out.print_json(json.dumps(asdict(page)))
+    else:
+        print_memory(page, count)
 
 
 @app.command()
@@ -158,84 +226,14 @@ def main() -> None:
     """Run the command line; an error is one sentence on standard error, and an exit code."""
     try:
         app()
+    except KeyboardInterrupt:
+        err.print("Interrupted. The same command goes on from here.")
+        sys.exit(130)
     except FfscopeError as error:
         if _debugging:
             raise
         err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
         sys.exit(error.exit_code)
-
-
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    if not err.is_terminal:
-        err.print(what, markup=False)
-    with err.status(Text(what)) if err.is_terminal else nullcontext():
-        from transformers.utils import logging as theirs
-
-        theirs.set_verbosity_error()
-        theirs.disable_progress_bar()
-        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
-        logging.getLogger("httpx").setLevel(logging.WARNING)
-        yield
-
-
-class _Said(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("ffscope") or record.levelno >= logging.WARNING:
-            err.print(record.getMessage(), markup=False, soft_wrap=True)
-
-
-def _print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
-    how = "discovered; not in the table" if model.discovered else "in the table"
-    out.print(f"{model}; layout {how}", markup=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (("identity", "left"), ("layers", "left"), ("largest error", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for finding in findings:
-        first, last = finding.layers[0], finding.layers[-1]
-        verdict = Text("holds", style="green") if finding.holds else Text("FAILS", style="bold red")
-        table.add_row(
-            finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict
-        )
-    out.print(table)
-
-
-def _print_story(story: "Story") -> None:
-    shown = Text(" ").join(
-        Text(token, style="bold reverse" if i == story.position else "") for i, token in enumerate(story.tokens)
-    )
-    out.print(shown, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("layer", "before", "memories and what they promote", "after", "case"):
-        table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
-    wide = 7 + (out.width - 80) // 4  # a token in a column
-    room = out.width - 32 - 2 * wide  # what the other columns leave
-    for step in story.steps:
-        table.add_row(
-            str(step.layer),
-            _prediction(step.before, wide),
-            Text("\n").join(_cut(_contribution(memory), room) for memory in step.memories),
-            _prediction(step.after, wide),
-            step.case,
-        )
-    out.print(table)
-    best = Text("  ").join(_prediction(prediction, 20) for prediction in story.prediction)
-    out.print(Text.assemble(("the model predicts: ", "bold"), best))
-
-
-def _prediction(prediction: "Prediction", width: int) -> Text:
-    return Text.assemble(_cut(Text(prediction.token, style="cyan"), width), f" {prediction.probability:.0%}")
-
-
-def _contribution(memory: "Contribution") -> Text:
-    return Text.assemble((f"{memory.memory:<9}", "magenta"), f"{memory.coefficient:>7.2f} ", " ".join(memory.promotes))
-
-
-def _cut(text: Text, width: int) -> Text:
-    text.truncate(width, overflow="ellipsis")
-    return text
 
 
 if __name__ == "__main__":

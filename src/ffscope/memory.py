@@ -41,16 +41,21 @@ def parse_name(name: str) -> tuple[int, int | None]:
 
 def parse_layers(text: str, count: int) -> list[int]:
     """`"0,3-5"` as [0, 3, 4, 5], for a model of `count` layers."""
+    return parse_numbers(text, count, "layers")
+
+
+def parse_numbers(text: str, count: int, what: str) -> list[int]:
+    """`"0,3-5"` as [0, 3, 4, 5], of the numbers below `count`."""
     chosen: list[int] = []
     for term in text.split(","):
         match = _RANGE.fullmatch(term.strip())
         if match is None:
-            raise MemoryNameError(f"{term!r} names no layers. Write numbers and ranges from 0, such as '0,3-5'.")
+            raise MemoryNameError(f"{term!r} names no {what}. Write numbers and ranges from 0, such as '0,3-5'.")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
-            raise MemoryNameError(f"{term.strip()!r} runs backwards. Write the smaller layer first, '{last}-{first}'.")
+            raise MemoryNameError(f"{term.strip()!r} runs backwards. Write the smaller number first, '{last}-{first}'.")
         if last >= count:
-            raise MemoryNameError(f"There are no layers {term.strip()}. This model has layers 0 to {count - 1}.")
+            raise MemoryNameError(f"There are no {what} {term.strip()}. This model has {what} 0 to {count - 1}.")
         chosen += range(first, last + 1)
     return list(dict.fromkeys(chosen))
 

@@ -12,13 +12,13 @@ _BYTES = {chr(byte): byte for byte in _SEEN} | {
 }
 
 
-def visible(text: str) -> str:
+def visible(text: str, longest: int | None = _LONGEST) -> str:
     """Text with its outer spaces and its line breaks shown, and control and direction marks spelt out."""
     body = text.strip(" ")
     start = len(text) - len(text.lstrip(" ")) if body else len(text)
     end = len(text) - start - len(body)
     shown = "␣" * start + "".join(map(_character, body)) + "␣" * end
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    return shown if longest is None or len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def spelling(tokenizer: Any, token: int) -> str:

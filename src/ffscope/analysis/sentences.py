@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import pyarrow as pa
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.sentences import Cutter, Seen, Sentence
 from ffscope.errors import CorpusError
+from ffscope.progress import Progress, Tell, nobody
 from ffscope.study import SCHEMAS, Study
 from ffscope.tokens import spelling
 
@@ -20,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 _EVERY = 20  # of so many documents, the last is held out
 _ROWS = 4096  # of a row group: what is in memory at once
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Reading:
     dedupe: bool = True
 
 
-def write_sentences(study: Study, tokenizer: Any, reading: Reading, progress: Progress | None = None) -> None:
+def write_sentences(study: Study, tokenizer: Any, reading: Reading, *, progress: Tell = nobody) -> None:
     """Read a corpus into the study: sentences.parquet, documents.parquet, vocabulary.parquet."""
     text = _Text(tokenizer, reading)
     settings = {**asdict(reading), "corpus_files": text.signature}
@@ -46,8 +46,7 @@ def write_sentences(study: Study, tokenizer: Any, reading: Reading, progress: Pr
     with study.table("documents.parquet") as documents, study.table("sentences.parquet") as sentences:
         for rows in text.rows(documents):
             sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
-            if progress:
-                progress(text.counts["sentences"])
+            progress(Progress("reading", text.counts["sentences"]))
         text.refuse_empty()
     with study.table("vocabulary.parquet") as vocabulary:
         vocabulary.write_table(_vocabulary(tokenizer))
@@ -89,7 +88,9 @@ class _Text:
         for paragraph, sentences in self.cutter.sentences(self._paragraphs()):
             if not self._enough(held_out=paragraph.held_out):
                 self._note(paragraph)
-            rows += [self._row(sentence, paragraph) for sentence in sentences if self._wanted(sentence, paragraph.held_out)]
+            rows += [
+                self._row(sentence, paragraph) for sentence in sentences if self._wanted(sentence, paragraph.held_out)
+            ]
             if len(rows) >= _ROWS:
                 yield rows
                 rows = []
@@ -143,7 +144,9 @@ class _Text:
     def _row(self, sentence: Sentence, paragraph: _Paragraph) -> dict[str, Any]:
         number, length = self.counts["sentences"], len(sentence.tokens)
         side = "held out" if paragraph.held_out else "searched"
-        self.counts.update({"sentences": 1, "prefixes": length, "cut": int(sentence.cut), side: 1, f"{side} prefixes": length})
+        self.counts.update(
+            {"sentences": 1, "prefixes": length, "cut": int(sentence.cut), side: 1, f"{side} prefixes": length}
+        )
         self._digest.update(f"{side} {sentence.tokens} {sentence.next_token}\n".encode())
         return {
             "sentence": number,

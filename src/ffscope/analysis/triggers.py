@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from torch import Tensor
 
 from ffscope.corpus.batches import Batch, batches
 from ffscope.corpus.prefixes import chunks, locate
 from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
+from ffscope.progress import Progress, Tell, nobody
 from ffscope.running import checkpoint
 from ffscope.running.keys import EMPTY, LAST_PREFIX, coefficients_of, prefixes_of
 from ffscope.running.listener import Prefixes
@@ -27,10 +27,11 @@ from ffscope.study import SCHEMAS, Study
 
 logger = logging.getLogger(__name__)
 
-_ENOUGH_PICKED = 4096  # prefixes in a histogram before it takes only some of them
-_RAREST = 128
+_ENOUGH_PICKED = 8192  # prefixes in a histogram before it takes only some of them
+_RAREST = 1024
 _ON_CPU, _ELSEWHERE = 2048, 65536  # tokens of a batch
 _COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch, at most
+_PUT_BY = 2**31  # bytes of the highest coefficients of a batch and their positions, at most
 
 
 @dataclass(frozen=True)
@@ -47,25 +48,13 @@ class Searching:
     batch_tokens: int | None = None  # by default what suits the device
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a search is; `seconds` counts those of earlier attempts too."""
-
-    sentences: int
-    prefixes: int
-    seconds: float
-    total_sentences: int
-    total_prefixes: int
-    begun_at: int  # prefixes that an earlier attempt had done
-
-
 def find_triggers(
     study: Study,
     model: MemoryModel,
     searching: Searching,
     *,
     checkpoint_every: float = 60.0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Tell = nobody,
 ) -> None:
     """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
 
@@ -76,7 +65,7 @@ def find_triggers(
         checkpoint.discard(study)
         return
     stage = _Stage(study, model, searching, settings)
-    stage.search_all(checkpoint_every, progress or (lambda _: None))
+    stage.search_all(checkpoint_every, progress)
     stage.write()
     study.finish("triggers", stage.settings, seconds=stage.seconds, tokens=stage.prefixes)
     checkpoint.discard(study)
@@ -115,7 +104,7 @@ class _Stage:
         self.seconds = note["seconds"]
         logger.info("Going on after %d of %d sentences.", self.sentences, self.total["sentences"])
 
-    def search_all(self, checkpoint_every: float, progress: Callable[[Progress], None]) -> None:
+    def search_all(self, checkpoint_every: float, progress: Tell) -> None:
         """Run every batch that is left; leave a checkpoint now and then, and when interrupted."""
         start = saved = time.perf_counter()
         earlier, begun_at = self.seconds, self.prefixes
@@ -131,22 +120,14 @@ class _Stage:
                     if now - saved > checkpoint_every or interrupted():
                         self._save()
                         saved = time.perf_counter()
-                progress(
-                    Progress(
-                        self.sentences,
-                        self.prefixes,
-                        self.seconds,
-                        self.total["sentences"],
-                        self.total["prefixes"],
-                        begun_at,
-                    )
-                )
+                rate = (self.prefixes - begun_at) / (now - start)
+                left = (self.total["prefixes"] - self.prefixes) / rate
+                progress(Progress("searching", self.sentences, self.total["sentences"], rate=rate, left=left))
 
     def _batches_left(self) -> Iterator[Batch]:
         before = int(self.search.bos is not None)
-        made = batches(
-            chunks(self.study.path("sentences.parquet")), tokens=self.settings["batch_tokens"], before=before
-        )
+        read = chunks(self.study.path("sentences.parquet"))
+        made = batches(read, tokens=self.settings["batch_tokens"], before=before, rows=batch_rows(self.model))
         for number, batch in enumerate(made):
             if number >= self.done:
                 yield batch
@@ -164,13 +145,14 @@ class _Stage:
 
     def write(self) -> None:
         """Leave what was found in the study."""
-        states = [{name: held.cpu() for name, held in group.listener.state().items()} for group in self.search.groups]
-        tables = {"triggers.parquet": "top"} | ({"negative_triggers.parquet": "low"} if "low" in states[0] else {})
-        for name, kept in tables.items():
-            sign = -1 if kept == "low" else 1
-            columns = _triggers(self.study, self.search.groups, [state[kept] for state in states], sign)
-            self._write_table(name, columns)
-        self._write_table("memories.parquet", _memories(self.study, self.search.groups, states))
+        state = {name: held.cpu() for name, held in self.search.listener.state().items()}
+        names = _names(self.search.groups)
+        self._write_table("triggers.parquet", _triggers(self.study, names, state["top"]))
+        if "low" in state:
+            lowest = _triggers(self.study, names, state["low"])
+            lowest["coefficient"] = -lowest["coefficient"]
+            self._write_table("negative_triggers.parquet", lowest)
+        self._write_table("memories.parquet", {**names, **_counts(self.study, state)})
 
     def _write_table(self, name: str, columns: dict[str, Any]) -> None:
         with self.study.table(name) as writer:
@@ -178,7 +160,7 @@ class _Stage:
 
 
 def rarity(prefixes: int) -> int:
-    """One in how many prefixes goes into the histograms: all of a small corpus, one in 128 of a large one."""
+    """One in how many prefixes goes into the histograms: all of a small corpus, one in 1,024 of a very large one."""
     return min(_RAREST, 2 ** max(0, (prefixes // _ENOUGH_PICKED).bit_length() - 1))
 
 
@@ -189,44 +171,52 @@ def batch_tokens(model: MemoryModel) -> int:
     return max(1024, min(_ELSEWHERE, _COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
 
 
-def _triggers(study: Study, groups: list[Group], keys: list[Tensor], sign: int) -> dict[str, Any]:
-    """The rows of a table of triggers: layer, memory, rank up."""
-    layer = np.concatenate([np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups])
-    memory = torch.cat([group.memories for group in groups]).numpy().astype(np.int32)
-    table = torch.cat(keys)
-    row, rank = (column.numpy() for column in (table != EMPTY).nonzero().unbind(1))
-    kept = table[table != EMPTY]
+def batch_rows(model: MemoryModel) -> int:
+    """How many sentences a batch has at most."""
+    return max(64, _PUT_BY // (6 * sum(model.memories)))
+
+
+def _names(groups: list[Group]) -> dict[str, Any]:
+    """The layer and the number in it of every memory that was searched."""
+    layers = [np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups]
+    numbers = [group.memories.numpy().astype(np.int32) for group in groups]
+    return {"layer": np.concatenate(layers), "memory": np.concatenate(numbers)}
+
+
+def _triggers(study: Study, names: dict[str, Any], keys: Tensor) -> dict[str, Any]:
+    """The columns of a table of triggers: by layer, memory and rank."""
+    row, rank = (column.numpy() for column in (keys != EMPTY).nonzero().unbind(1))
+    kept = keys[keys != EMPTY]
     places = locate(study.path("sentences.parquet"), prefixes_of(kept).numpy())
     return {
-        "layer": layer[row],
-        "memory": memory[row],
+        "layer": names["layer"][row],
+        "memory": names["memory"][row],
         "rank": (rank + 1).astype(np.int32),
-        "coefficient": sign * coefficients_of(kept).numpy(),
+        "coefficient": coefficients_of(kept).numpy(),
         "sentence": places.sentences,
         "position": places.positions,
         "next_token": places.next_tokens,
     }
 
 
-def _memories(study: Study, groups: list[Group], states: list[dict[str, Tensor]]) -> dict[str, Any]:
-    """The rows of the table of memories."""
-    joined: dict[str, Any] = {name: torch.cat([state[name] for state in states]) for name in states[0]}
-    sampled = joined["sample"].sort(1, descending=True).values  # by coefficient, for a reader's eye
+def _counts(study: Study, state: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the table of memories."""
+    sampled = state["sample"].sort(1, descending=True).values  # by coefficient, for a reader's eye
     present = sampled != EMPTY
     places = locate(study.path("sentences.parquet"), prefixes_of(sampled[present]).numpy())
-    seen = joined["histogram"].sum(1)
-    offsets = np.concatenate([[0], present.sum(1).cumsum(0).numpy()]).astype(np.int32)
+    histogram = state["histogram"]
+    seen = histogram.sum(1)
+    bins = np.arange(len(histogram) + 1) * histogram.shape[1]
+    samples = np.concatenate([[0], present.sum(1).cumsum(0).numpy()])
     return {
-        "layer": np.concatenate([np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups]),
-        "memory": torch.cat([group.memories for group in groups]).numpy().astype(np.int32),
         "seen": seen.numpy(),
-        "fired": joined["histogram"][:, ABOVE_ZERO].sum(1).numpy(),
-        "mean": (joined["total"] / seen).float().numpy(),
-        "maximum": joined["maximum"].numpy(),
-        "histogram": _lists(np.arange(len(present) + 1) * joined["histogram"].shape[1], joined["histogram"].flatten().numpy()),
-        "sample_coefficients": _lists(offsets, coefficients_of(sampled[present]).numpy()),
-        "sample_sentences": _lists(offsets, places.sentences),
-        "sample_positions": _lists(offsets, places.positions),
+        "fired": histogram[:, ABOVE_ZERO].sum(1).numpy(),
+        "mean": (state["total"] / seen).float().numpy(),
+        "maximum": state["maximum"].numpy(),
+        "histogram": _lists(bins, histogram.flatten().numpy()),
+        "sample_coefficients": _lists(samples, coefficients_of(sampled[present]).numpy()),
+        "sample_sentences": _lists(samples, places.sentences),
+        "sample_positions": _lists(samples, places.positions),
     }
 
 

@@ -27,8 +27,8 @@ class Batch(NamedTuple):
     tokens: Array
 
 
-def batches(chunks: Iterable[Chunk], *, tokens: int, before: int) -> Iterator[Batch]:
-    """Batches of about `tokens` tokens, `before` of each sentence's being put before it by others.
+def batches(chunks: Iterable[Chunk], *, tokens: int, before: int, rows: int) -> Iterator[Batch]:
+    """Batches of up to `tokens` tokens, `before` of each sentence's being put before it by others, and up to `rows` sentences.
 
     Which sentences share a batch depends on their order alone, so that a run that is taken up again makes the same batches.
     """
@@ -36,11 +36,11 @@ def batches(chunks: Iterable[Chunk], *, tokens: int, before: int) -> Iterator[Ba
     for chunk in chunks:
         starts = np.cumsum(chunk.lengths) - chunk.lengths
         for length in np.unique(chunk.lengths):
-            rows = np.flatnonzero(chunk.lengths == length)
+            at = np.flatnonzero(chunk.lengths == length)
             bucket = waiting.setdefault(int(length), _Bucket(int(length)))
-            picked = chunk.tokens[starts[rows, None] + np.arange(length)]
-            bucket.add(Batch(chunk.sentences[rows], chunk.first_prefixes[rows], picked))
-            yield from bucket.full(max(1, tokens // (int(length) + before)))
+            picked = chunk.tokens[starts[at, None] + np.arange(length)]
+            bucket.add(Batch(chunk.sentences[at], chunk.first_prefixes[at], picked))
+            yield from bucket.full(max(1, min(rows, tokens // (int(length) + before))))
         while sum(bucket.tokens for bucket in waiting.values()) > _HELD * tokens:
             yield from max(waiting.values(), key=lambda bucket: bucket.tokens).rest()
     for length in sorted(waiting):

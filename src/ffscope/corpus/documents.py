@@ -97,7 +97,7 @@ class Corpus:
             except (ValueError, RecursionError):
                 if number == 1:
                     raise CorpusError(
-                        f"{file} is not JSON lines: expected an object such as {{\"text\": …}} in line 1, found {line[:40]!r}."
+                        f'{file} is not JSON lines: expected an object such as {{"text": …}} in line 1, found {line[:40]!r}.'
                     ) from None
                 row = None
             if isinstance(row, dict):
@@ -111,7 +111,9 @@ class Corpus:
             if self.field not in row and number == 0:
                 raise CorpusError(self._no_field(where, list(row)))
             if isinstance(text, str):
-                title, topic = (value if isinstance(value := row.get(name), str) else None for name in ("title", "topic"))
+                title, topic = (
+                    value if isinstance(value := row.get(name), str) else None for name in ("title", "topic")
+                )
                 yield Document(self._paragraphs([text]), title=title, topic=topic)
             else:
                 self.skipped[f"records without text in {self.field!r}"] += 1

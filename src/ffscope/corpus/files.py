@@ -53,7 +53,9 @@ def checked_kind(file: Path) -> str:
     """The kind of a file that was asked for by name."""
     kind = kind_of(file)
     if kind is None:
-        raise CorpusError(f"{file} is of no known kind. Expected {_expected()}, or one of them with {', '.join(PACKINGS)}.")
+        raise CorpusError(
+            f"{file} is of no known kind. Expected {_expected()}, or one of them with {', '.join(PACKINGS)}."
+        )
     return kind
 
 
@@ -66,7 +68,9 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
         # A damaged .zst is an OSError too, without a number.
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise CorpusError(f"{file} cannot be read: {reason}. It may be damaged, cut short, or not yours to read.") from error
+        raise CorpusError(
+            f"{file} cannot be read: {reason}. It may be damaged, cut short, or not yours to read."
+        ) from error
 
 
 @contextmanager
@@ -116,7 +120,7 @@ def records(stream: IO[bytes], skipped: Counter[str]) -> Iterator[tuple[int, byt
 def _unpacked(file: Path) -> IO[bytes]:
     packing = file.suffix.lower()
     if packing == ".gz":
-        return io.BufferedReader(gzip.open(file))  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.open(file))
     if packing == ".xz":
         return io.BufferedReader(lzma.open(file))
     if packing == ".zst":

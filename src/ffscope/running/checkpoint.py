@@ -16,11 +16,7 @@ NAME = "triggers.checkpoint"
 
 def save(study: Study, search: Search, note: dict[str, Any]) -> None:
     """Put what a search has so far, and a note on how far it is, into the study."""
-    tensors = {
-        f"{number}.{name}": tensor.cpu().contiguous()
-        for number, group in enumerate(search.groups)
-        for name, tensor in group.listener.state().items()
-    }
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in search.listener.state().items()}
     with study.replacing(NAME) as path:
         try:
             save_file(tensors, path, metadata={"note": json.dumps(note)})
@@ -40,8 +36,7 @@ def read_note(study: Study) -> dict[str, Any] | None:
 def load(study: Study, search: Search) -> None:
     """Have a search go on from where the study's checkpoint left it."""
     with _opened(study.path(NAME)) as file:
-        for number, group in enumerate(search.groups):
-            group.listener.load({name: file.get_tensor(f"{number}.{name}") for name in group.listener.state()})
+        search.listener.load({name: file.get_tensor(name) for name in search.listener.state()})
 
 
 def discard(study: Study) -> None:

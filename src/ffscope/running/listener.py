@@ -1,4 +1,4 @@
-"""All that is kept of the memories that share one output projection."""
+"""All that is kept of some memories while batches pass."""
 
 from typing import Literal, NamedTuple
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
+from ffscope.running.highest import highest
 from ffscope.running.sample import RunningSample
 from ffscope.running.tally import Tally
 from ffscope.running.top import RunningTop
@@ -27,39 +28,72 @@ class Passing(NamedTuple):
 
 
 class Listener:
-    """The running top t of some memories, of their lowest coefficients if wanted, a sample, and counts."""
+    """The running top t of memories, of their lowest coefficients if wanted, a sample, and counts.
+
+    The memories of a batch are heard some at a time, layer by layer. On a GPU nothing may wait for a result in the middle of a
+    pass, so there the highest coefficients and their positions are put by, and looked through when the batch is over.
+    """
 
     def __init__(
-        self, names: Int[Tensor, "memory"], *, top: int, prefixes: Prefixes = "best", negative: bool = False, seed: int = 0
+        self,
+        names: Int[Tensor, "memory"],
+        *,
+        top: int,
+        prefixes: Prefixes = "best",
+        negative: bool = False,
+        seed: int = 0,
     ) -> None:
         """`names` are numbers that no two memories of a model share."""
-        self.prefixes = prefixes
-        self.top = RunningTop(len(names), top, names.device)
-        self.low = RunningTop(len(names), top, names.device) if negative else None
+        memories, device = len(names), names.device
+        self.top = RunningTop(memories, top, device)
+        self.low = RunningTop(memories, top, device) if negative else None
         self.sample = RunningSample(names, SAMPLE, seed)
-        self.tally = Tally(len(names), names.device)
+        self.tally = Tally(memories, device)
+        self._prefixes = prefixes
+        self._at_the_end = device.type != "cpu" and prefixes == "best"
         self._picked: list[tuple[Tensor, Tensor]] = []
 
-    def hear(self, coefficients: Float[Tensor, "batch pos memory"], passing: Passing) -> None:
-        """Take in one batch. What stands before the sentences, BOS, is no prefix."""
+    def begin(self, passing: Passing) -> None:
+        """A batch is about to pass."""
+        self._passing = passing
+        batch, memories, device = len(passing.first_prefixes), len(self.top.keys), self.top.keys.device
+        self._best = torch.empty((batch, memories), device=device)
+        self._rows = torch.empty((len(passing.picked_prefixes), memories), device=device)
+        if self._at_the_end:
+            self._position = torch.empty((batch, memories), dtype=torch.int16, device=device)
+            self._lowest = (torch.empty_like(self._best), torch.empty_like(self._position)) if self.low else None
+
+    def hear(self, coefficients: Float[Tensor, "batch pos some"], columns: slice) -> None:
+        """The coefficients of some of the memories. What stands before the sentences, BOS, is no prefix."""
+        passing = self._passing
         unlisted = coefficients.shape[1] - passing.length
         listed = coefficients[:, unlisted:]
+        self._rows[:, columns] = coefficients[passing.picked_sentences, passing.picked_positions + unlisted].float()
+        if self._at_the_end:
+            self._best[:, columns], self._position[:, columns] = highest(listed)
+            if self._lowest:
+                self._lowest[0][:, columns], self._lowest[1][:, columns] = highest(-listed)
+            return
         best = listed.amax(1).float()
-        self.tally.watch(best)
-        if self.prefixes == "all":
-            listed = listed.reshape(-1, 1, listed.shape[-1])
-            best = listed[:, 0].float()
-            offsets = torch.arange(passing.length, device=best.device)
-            passing = passing._replace(first_prefixes=(passing.first_prefixes[:, None] + offsets).flatten())
-        self.top.watch(listed, best, passing.first_prefixes)
+        self._best[:, columns] = best
+        if self._prefixes == "best":
+            self.top.watch(listed, best, passing.first_prefixes, columns)
+            if self.low is not None:
+                self.low.watch(-listed, -listed.amin(1).float(), passing.first_prefixes, columns)
+            return
+        numbers = (passing.first_prefixes[:, None] + torch.arange(passing.length, device=best.device)).flatten()
+        self.top.watch_rows(listed.flatten(0, 1), numbers, columns)
         if self.low is not None:
-            self.low.watch(-listed, -listed.amin(1).float(), passing.first_prefixes)
+            self.low.watch_rows(-listed.flatten(0, 1), numbers, columns)
 
-    def pick(self, coefficients: Float[Tensor, "batch pos memory"], passing: Passing) -> None:
-        """Take in the picked prefixes of a batch: the histogram and the sample are made of them."""
-        unlisted = coefficients.shape[1] - passing.length
-        picked = coefficients[passing.picked_sentences, passing.picked_positions + unlisted].float()
-        self._picked.append((picked, passing.picked_prefixes))
+    def end(self) -> None:
+        """The batch has passed."""
+        self.tally.watch(self._best)
+        if self._at_the_end:
+            self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
+            if self.low is not None and self._lowest is not None:
+                self.low.watch_all(*self._lowest, self._passing.first_prefixes)
+        self._picked.append((self._rows, self._passing.picked_prefixes))
         if sum(len(prefixes) for _, prefixes in self._picked) >= _TOGETHER:
             self._sort()
 

@@ -1,7 +1,7 @@
 """One pass of a model over batches of sentences, with every memory listened to."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -17,13 +17,13 @@ from ffscope.running.sample import mix
 
 
 class Group(NamedTuple):
-    """Memories of one layer that share an output projection, and what is kept of them."""
+    """Memories of one layer that share an output projection."""
 
     layer: int
     part: Part
     memories: Tensor  # their numbers in the layer
     within: Any  # their place among the part's coefficients: a slice where they lie together
-    listener: Listener
+    columns: slice  # their place among all memories that are searched
 
 
 class _Enough(Exception):
@@ -49,18 +49,20 @@ class Search:
         """One in `rarity` prefixes is picked for the histograms and the samples."""
         self.model, self.rarity, self.seed = model, rarity, seed
         self.bos = bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
-        self.groups = []
-        before = 0  # memories of earlier layers
+        self.groups: list[Group] = []
+        names, before, columns = [], 0, 0  # before: memories of earlier layers
         for layer, count in enumerate(model.memories):
-            if layers is None or layer in layers:
-                for part in model.layer(layer).parts:
-                    numbers, within = _chosen(part, memories)
-                    if len(numbers):
-                        names = (numbers + before).to(model.device)
-                        listener = Listener(names, top=top, prefixes=prefixes, negative=negative, seed=seed)
-                        self.groups.append(Group(layer, part, numbers, within, listener))
+            for part in model.layer(layer).parts if layers is None or layer in layers else ():
+                numbers, within = _chosen(part, memories)
+                if len(numbers):
+                    names.append(numbers + before)
+                    self.groups.append(Group(layer, part, numbers, within, slice(columns, columns + len(numbers))))
+                    columns += len(numbers)
             before += count
-        self._passing: Passing | None = None
+        self.listener = Listener(
+            torch.cat(names).to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed
+        )
+        self._running = False
         self._unheard: set[Part] = set()
 
     @contextmanager
@@ -73,20 +75,20 @@ class Search:
 
     def run(self, batch: Batch) -> None:
         """One batch through the model, up to the last coefficients that are wanted."""
-        self._passing = self._prepared(batch)
+        self.listener.begin(self._passing(batch))
+        self._running = True
         self._unheard = {group.part for group in self.groups}
         self._last_sum = torch.zeros((), device=self.model.device)
-        try:
+        with suppress(_Enough):
             self.model.forward(self.inputs(batch))
-        except _Enough:
-            pass
         if self._unheard:
             raise ProofError(
                 "A feed-forward layer's output projection did not run in this pass, so its coefficients were not seen. "
                 "Its block computes the layer in another way than its modules say."
             )
-        highest = [group.listener.tally.maximum.max() for group in self.groups]
-        if not torch.stack([self._last_sum, *highest]).isfinite().all():
+        self._running = False
+        self.listener.end()
+        if not torch.stack([self._last_sum, self.listener.tally.maximum.max()]).isfinite().all():
             raise CoefficientError(self._culprit(batch))
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
@@ -100,12 +102,10 @@ class Search:
 
     def _hearer(self, group: Group) -> Any:
         def hear(part: Part, coefficients: Tensor, _past: int) -> None:
-            if self._passing is None:
+            if not self._running:
                 return
             mine = coefficients if group.within is None else coefficients[..., group.within]
-            group.listener.hear(mine, self._passing)
-            if len(self._passing.picked_sentences):
-                group.listener.pick(mine, self._passing)
+            self.listener.hear(mine, group.columns)
             if group.layer == self.groups[-1].layer:
                 # Minus infinity is nobody's highest. In an earlier layer it spoils all that comes after.
                 self._last_sum = self._last_sum + mine.sum(dtype=torch.float32)
@@ -115,7 +115,7 @@ class Search:
 
         return hear
 
-    def _prepared(self, batch: Batch) -> Passing:
+    def _passing(self, batch: Batch) -> Passing:
         firsts = torch.from_numpy(batch.first_prefixes).to(self.model.device)
         length = batch.tokens.shape[1]
         numbers = firsts[:, None] + torch.arange(length, device=firsts.device)
@@ -126,7 +126,9 @@ class Search:
     def _culprit(self, batch: Batch) -> str:
         """Which sentence of a batch has coefficients that are not numbers, and where."""
         for row, sentence in enumerate(batch.sentences.tolist()):
-            alone = Batch(batch.sentences[row : row + 1], batch.first_prefixes[row : row + 1], batch.tokens[row : row + 1])
+            alone = Batch(
+                batch.sentences[row : row + 1], batch.first_prefixes[row : row + 1], batch.tokens[row : row + 1]
+            )
             for group, coefficients in zip(self.groups, self._heard(alone), strict=True):
                 wrong = (~coefficients.isfinite()).nonzero()
                 if len(wrong):
@@ -140,7 +142,6 @@ class Search:
 
     def _heard(self, batch: Batch) -> list[Tensor]:
         """Every group's coefficients in one batch, with nothing else done with them."""
-        self._passing = None
         heard: dict[Part, Tensor] = {}
 
         def keep(part: Part, coefficients: Tensor, _past: int) -> None:

@@ -61,5 +61,3 @@ class Tally:
         """Go on from a checkpoint."""
         for name, held in self.state().items():
             held.copy_(state[name])
-
-

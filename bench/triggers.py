@@ -1,0 +1,133 @@
+"""What the search for triggers costs over the bare forward pass of the model's body, on the same batches.
+
+python bench/triggers.py                                       wiki16 where it is at hand, else random weights of its shape
+python bench/triggers.py --shape paper --dtype bfloat16        16 layers, 1,024 wide, 4,096 memories each, random weights
+"""
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import OPTConfig, OPTForCausalLM
+
+from ffscope import MemoryModel, read
+from ffscope.analysis.triggers import batch_rows, batch_tokens, rarity
+from ffscope.corpus.batches import Batch, Chunk, batches
+from ffscope.running.search import Search
+
+SHAPES = {"wiki16": (256, 1024, 16384), "paper": (1024, 4096, 50265)}  # hidden, memories, vocabulary
+
+
+def random_model(shape: str, *, device: str, dtype: torch.dtype) -> MemoryModel:
+    """Sixteen layers of random weights."""
+    hidden, memories, vocab = SHAPES[shape]
+    torch.manual_seed(0)
+    config = OPTConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        ffn_dim=memories,
+        num_hidden_layers=16,
+        num_attention_heads=hidden // 64,
+        max_position_embeddings=512,
+        word_embed_proj_dim=hidden,
+    )
+    return read(OPTForCausalLM(config).to(device, dtype))
+
+
+def random_chunks(sentences: int, vocab: int, length: int | None) -> Iterator[Chunk]:
+    """Sentences of random tokens: of one length, or of lengths like those of an encyclopedia's sentences."""
+    generator = np.random.default_rng(0)
+    prefix = 0
+    for start in range(0, sentences, 4096):
+        count = min(4096, sentences - start)
+        lengths = np.clip(generator.gamma(4.0, 8.3, count).astype(np.int64), 2, 128)
+        if length is not None:
+            lengths[:] = length
+        tokens = generator.integers(3, vocab, int(lengths.sum()), dtype=np.int32)
+        yield Chunk(np.arange(start, start + count), prefix + np.cumsum(lengths) - lengths, lengths, tokens)
+        prefix += int(lengths.sum())
+
+
+class Race:
+    """The bare body and the search, batch by batch in turn."""
+
+    def __init__(self, model: MemoryModel, *, prefixes: int, top: int) -> None:
+        self.model = model
+        self.search = Search(model, top=top, bos=False, rarity=rarity(prefixes))
+        self.body: Any = model.model.base_model
+        self.bare: list[float] = []
+        self.searched: list[float] = []
+        self.prefixes: list[int] = []
+
+    def run(self, made: Iterator[Batch]) -> None:
+        for batch in made:
+            first = not self.bare
+            if first:
+                self._seconds(lambda batch=batch: self._forward(batch))
+            self.bare.append(self._seconds(lambda batch=batch: self._forward(batch)))
+            with self.search.listening():
+                self.searched.append(self._seconds(lambda batch=batch: self.search.run(batch)))
+            self.prefixes.append(batch.tokens.size)
+
+    @torch.no_grad()
+    def _forward(self, batch: Batch) -> None:
+        self.body(input_ids=self.search.inputs(batch)["input_ids"], use_cache=False)
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        self._wait()
+        start = time.perf_counter()
+        run()
+        self._wait()
+        return time.perf_counter() - start
+
+    def _wait(self) -> None:
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def report(self, name: str, *, at_most: float) -> None:
+        whole = sum(self.searched) / sum(self.bare)
+        half = len(self.bare) // 2
+        later = sum(self.searched[half:]) / sum(self.bare[half:])
+        verdict = "holds" if whole <= at_most else "EXCEEDED"
+        print(
+            f"{name}: {whole:.3f} over {len(self.bare)} batches ({later:.3f} over the later half), at most {at_most}: {verdict}"
+        )
+        total = sum(self.prefixes)
+        print(
+            f"  bare {total / sum(self.bare):,.0f} prefixes/s, search {total / sum(self.searched):,.0f} prefixes/s; "
+            f"median batch {statistics.median(self.prefixes):,.0f} prefixes; one prefix in {self.search.rarity} counted"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="wiki16")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--sentences", type=int, default=20_000)
+    parser.add_argument("--length", type=int, help="one length for all sentences")
+    parser.add_argument("--top", type=int, default=50)
+    parser.add_argument("--batch-tokens", type=int)
+    chosen = parser.parse_args()
+    model = random_model(chosen.shape, device=chosen.device, dtype=getattr(torch, chosen.dtype))
+    where = torch.cuda.get_device_name() if chosen.device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(
+        f"random weights, {chosen.shape}'s shape, {chosen.dtype}; torch {torch.__version__}, {where}, {platform.machine()}"
+    )
+    chunks = list(random_chunks(chosen.sentences, SHAPES[chosen.shape][2], chosen.length))
+    prefixes = sum(len(chunk.tokens) for chunk in chunks)
+    race = Race(model, prefixes=prefixes, top=chosen.top)
+    made = batches(iter(chunks), tokens=chosen.batch_tokens or batch_tokens(model), before=0, rows=batch_rows(model))
+    race.run(made)
+    race.report("search over the bare body", at_most=1.10)
+    if chosen.device == "cuda":
+        print(f"  peak {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB on the device")
+
+
+if __name__ == "__main__":
+    main()

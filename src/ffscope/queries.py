@@ -1,0 +1,138 @@
+"""Every question asked of a finished study, answered from its files alone: no model, no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ffscope.errors import MemoryNameError, StudyError
+from ffscope.memory import Memory
+from ffscope.study import Study
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """One trigger of a memory: its coefficient, where it is, and its text, cut before and after the trigger token."""
+
+    rank: int
+    coefficient: float
+    sentence: int
+    position: int
+    before: str
+    token: str
+    next_token: str
+    title: str | None
+
+
+@dataclass(frozen=True)
+class MemoryPage:
+    """What a study knows of one memory. `fired` of `seen` prefixes had a coefficient above 0."""
+
+    memory: str
+    model: str
+    dtype: str
+    seen: int
+    fired: int
+    mean: float
+    maximum: float
+    histogram: list[int]
+    triggers: list[Trigger]
+    sample: list[Trigger]
+    negative: list[Trigger]
+
+
+def memory_page(folder: Path | str, name: str) -> MemoryPage:
+    """One memory's triggers, a sample of the prefixes on which it fires, and counts."""
+    study = Study.open(folder)
+    memory = _checked(study, name)
+    with duckdb.connect() as database:
+        _open_tables(database, study)
+        row = database.execute("SELECT * FROM memories WHERE layer = ? AND memory = ?", memory).fetchone()
+        if row is None:
+            raise MemoryNameError(
+                f"{memory} was not searched in {folder}: the search was restricted to other memories."
+            )
+        columns = [column[0] for column in database.description or []]
+        counted = dict(zip(columns, row, strict=True))
+        sampled = [
+            (rank + 1, *place)
+            for rank, place in enumerate(
+                zip(*(counted[f"sample_{what}"] for what in ("coefficients", "sentences", "positions")), strict=True)
+            )
+        ]
+        negative = (
+            _listed(database, "negative_triggers", memory) if study.path("negative_triggers.parquet").is_file() else []
+        )
+        return MemoryPage(
+            memory=str(memory),
+            model=study.manifest["model"]["source"] or study.manifest["model"]["family"],
+            dtype=study.manifest["model"]["dtype"],
+            **{name: counted[name] for name in ("seen", "fired", "mean", "maximum", "histogram")},
+            triggers=_told(database, _listed(database, "triggers", memory)),
+            sample=_told(database, sampled),
+            negative=_told(database, negative),
+        )
+
+
+def _checked(study: Study, name: str) -> Memory:
+    if "triggers" not in study.manifest["stages"]:
+        raise StudyError(f"{study.folder} has no triggers yet. Run `ffscope triggers` on it to its end.")
+    memory = Memory.parse(name)
+    counts = study.manifest["model"]["memories"]
+    if memory.layer >= len(counts):
+        raise MemoryNameError(f"There is no memory {memory}. The study's model has layers 0 to {len(counts) - 1}.")
+    if memory.memory >= counts[memory.layer]:
+        last = counts[memory.layer] - 1
+        raise MemoryNameError(f"There is no memory {memory}. Layer {memory.layer} has memories 0 to {last}.")
+    return memory
+
+
+def _open_tables(database: duckdb.DuckDBPyConnection, study: Study) -> None:
+    for file in study.folder.glob("*.parquet"):
+        database.read_parquet(str(file)).create_view(file.stem)
+
+
+def _listed(database: duckdb.DuckDBPyConnection, table: str, memory: Memory) -> list[tuple[Any, ...]]:
+    """Rank, coefficient, sentence and position of a memory's triggers."""
+    query = f"SELECT rank, coefficient, sentence, position FROM {table} WHERE layer = ? AND memory = ? ORDER BY rank"
+    return database.execute(query, memory).fetchall()
+
+
+def _told(database: duckdb.DuckDBPyConnection, places: list[tuple[Any, ...]]) -> list[Trigger]:
+    """Places with their text."""
+    if not places:
+        return []
+    rows = database.execute(
+        """
+        SELECT s.sentence, s.text, s.tokens, s.ends, s.next_token, d.title
+        FROM sentences s LEFT JOIN documents d USING (document) WHERE s.sentence IN (SELECT unnest(?))
+        """,
+        [sorted({place[2] for place in places})],
+    ).fetchall()
+    sentences = {row[0]: row[1:] for row in rows}
+    spelt = _spellings(database, sentences.values())
+    return [_trigger(place, sentences[place[2]], spelt) for place in places]
+
+
+def _spellings(database: duckdb.DuckDBPyConnection, sentences: Any) -> dict[int, str]:
+    tokens = sorted({token for _, tokens, _, after, _ in sentences for token in (*tokens, after)})
+    return dict(
+        database.execute("SELECT token, text FROM vocabulary WHERE token IN (SELECT unnest(?))", [tokens]).fetchall()
+    )
+
+
+def _trigger(place: tuple[Any, ...], sentence: tuple[Any, ...], spelt: dict[int, str]) -> Trigger:
+    rank, coefficient, number, position = place
+    text, tokens, ends, after, title = sentence
+    following = tokens[position + 1] if position + 1 < len(tokens) else after
+    if ends:
+        start, end = ends[position - 1] if position else 0, ends[position]
+        before, token = text[:start], text[start:end]
+    else:  # the tokenizer does not say where its tokens are
+        before = "".join(spelt.get(token, f"#{token}") for token in tokens[:position])
+        token = spelt.get(tokens[position], f"#{tokens[position]}")
+    # Half a character has no text of its own.
+    token = token if token.strip() else spelt.get(tokens[position], token)
+    next_token = spelt.get(following, "") if following >= 0 else ""
+    return Trigger(rank, coefficient, number, position, before, token, next_token, title)

@@ -1,0 +1,214 @@
+"""What the command line shows: tables, stories, progress. Text from a corpus or a vocabulary is untrusted here."""
+
+import logging
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+from ffscope.progress import Progress, Tell
+from ffscope.tokens import visible
+
+if TYPE_CHECKING:
+    from ffscope.analysis.trace import Contribution, Prediction, Story
+    from ffscope.models.check import Finding
+    from ffscope.models.memory_model import MemoryModel
+    from ffscope.queries import MemoryPage, Trigger
+    from ffscope.study import Study
+
+out = Console(highlight=False)
+out.width = max(out.width, 80)  # a narrower table says nothing
+err = Console(stderr=True, highlight=False)
+_LOG_EVERY = 10.0  # seconds between two lines of progress where there is no terminal
+_SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    if not err.is_terminal:
+        err.print(what, markup=False)
+    with err.status(Text(what)) if err.is_terminal else nullcontext():
+        from transformers.utils import logging as theirs
+
+        theirs.set_verbosity_error()
+        theirs.disable_progress_bar()
+        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        yield
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("ffscope") or record.levelno >= logging.WARNING:
+            err.print(record.getMessage(), markup=False, soft_wrap=True)
+
+
+def print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
+    """Every identity of a model, with its largest error."""
+    how = "discovered; not in the table" if model.discovered else "in the table"
+    out.print(f"{model}; layout {how}", markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("identity", "left"), ("layers", "left"), ("largest error", "right"), ("", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for finding in findings:
+        first, last = finding.layers[0], finding.layers[-1]
+        verdict = Text("holds", style="green") if finding.holds else Text("FAILS", style="bold red")
+        table.add_row(
+            finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict
+        )
+    out.print(table)
+
+
+def print_story(story: "Story") -> None:
+    """The prediction at one position, layer by layer."""
+    shown = Text(" ").join(
+        Text(token, style="bold reverse" if i == story.position else "") for i, token in enumerate(story.tokens)
+    )
+    out.print(shown, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("layer", "before", "memories and what they promote", "after", "case"):
+        table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
+    wide = 7 + (out.width - 80) // 4  # a token in a column
+    room = out.width - 32 - 2 * wide  # what the other columns leave
+    for step in story.steps:
+        table.add_row(
+            str(step.layer),
+            _prediction(step.before, wide),
+            Text("\n").join(_cut(_contribution(memory), room) for memory in step.memories),
+            _prediction(step.after, wide),
+            step.case,
+        )
+    out.print(table)
+    best = Text("  ").join(_prediction(prediction, 20) for prediction in story.prediction)
+    out.print(Text.assemble(("the model predicts: ", "bold"), best))
+
+
+def _prediction(prediction: "Prediction", width: int) -> Text:
+    return Text.assemble(_cut(Text(prediction.token, style="cyan"), width), f" {prediction.probability:.0%}")
+
+
+def _contribution(memory: "Contribution") -> Text:
+    return Text.assemble((f"{memory.memory:<9}", "magenta"), f"{memory.coefficient:>7.2f} ", " ".join(memory.promotes))
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+@contextmanager
+def showing_progress() -> Iterator[Tell]:
+    """Gives a function to be told how far the stages are: a bar on a terminal, a line now and then elsewhere."""
+    if not err.is_terminal:
+        yield _Lines().tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+    with Bars(*columns, console=err) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(progress: Progress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bars.add_task(progress.stage, total=None, said="")
+            bars.update(
+                tasks[progress.stage], completed=progress.done, total=progress.total or None, said=_said(progress)
+            )
+
+        yield tell
+
+
+class _Lines:
+    """Lines of progress, for a log."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def tell(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self.last >= _LOG_EVERY or progress.done == progress.total:
+            self.last = now
+            err.print(f"{progress.stage}: {_said(progress)}", markup=False, soft_wrap=True)
+
+
+def _said(progress: Progress) -> str:
+    said = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
+    if progress.rate is not None:
+        said += f", {progress.rate:,.0f} prefixes/s"
+    return said if progress.left is None else f"{said}, {_span(progress.left)} left"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def print_study(study: "Study") -> None:
+    """What a search left behind, and what to do with it."""
+    corpus, stage = study.manifest["corpus"], study.manifest["stages"]["triggers"]
+    searched, held_out = corpus["searched"], corpus["held_out"]
+    memories = sum(study.manifest["model"]["memories"])
+    out.print(
+        f"{searched['prefixes']:,} prefixes of {searched['sentences']:,} sentences searched for {memories:,} memories in "
+        f"{_span(stage['seconds'])}, {stage['tokens_per_second']:,} a second; {held_out['sentences']:,} sentences held out.",
+        markup=False,
+    )
+    out.print(
+        f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at one memory:", markup=False
+    )
+    out.print(f"ffscope show {shlex.quote(str(study.folder))} L0.0", markup=False, soft_wrap=True)
+
+
+def print_memory(page: "MemoryPage", count: int) -> None:
+    """One memory's triggers, the trigger token shaded by its coefficient, the token that follows it in grey."""
+    share = page.fired / page.seen if page.seen else 0.0
+    head = (
+        f" of {page.model} ({page.dtype}): fires on {share:.1%} of {page.seen:,} prefixes, "
+        f"mean {page.mean:.3g}, highest {page.maximum:.4g}"
+    )
+    out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)
+    if not page.triggers:
+        out.print("It never fired: no prefix of the corpus gives it a coefficient above 0.")
+    for title, triggers in (
+        ("", page.triggers),
+        ("lowest", page.negative),
+        ("a sample of where it fires", page.sample),
+    ):
+        if triggers:
+            if title:
+                out.print(Text(f"\n{title}", style="bold"))
+            _print_triggers(triggers[:count])
+
+
+def _print_triggers(triggers: "list[Trigger]") -> None:
+    highest = max(abs(trigger.coefficient) for trigger in triggers)
+    room = out.width - 28
+    for trigger in triggers:
+        token = _short(trigger.token, 24)
+        before = visible(trigger.before, longest=None)
+        kept = max(10, room - len(token))
+        shade = (
+            _SHADES[min(len(_SHADES) - 1, int(abs(trigger.coefficient) / highest * len(_SHADES)))] if highest else ""
+        )
+        line = Text.assemble(
+            (f"{trigger.rank:>3} ", "dim"),
+            f"{trigger.coefficient:>8.3f}  ",
+            before if len(before) <= kept else f"…{before[-kept + 1 :]}",
+            (token, f"bold {shade}"),
+            (f" {_short(trigger.next_token, 12)}", "bright_black"),
+        )
+        out.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _short(token: str, longest: int) -> str:
+    shown = visible(token)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
