@@ -31,7 +31,7 @@ _ENOUGH_PICKED = 8192  # prefixes in a histogram before it takes only some of th
 _RAREST = 1024
 _ON_CPU, _ELSEWHERE = 2048, 65536  # tokens of a batch
 _COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch, at most
-_PUT_BY = 2**31  # bytes of the highest coefficients of a batch and their positions, at most
+_PUT_BY = 2**31  # bytes of what is put by in a batch, at most: the highest coefficients, and all at the picked prefixes
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,11 @@ class _Stage:
         self.done = self.sentences = self.prefixes = 0
         self.seconds = 0.0
         note = checkpoint.read_note(study)
-        tokens = searching.batch_tokens or (note or {}).get("settings", {}).get("batch_tokens") or batch_tokens(model)
+        tokens = (
+            searching.batch_tokens
+            or (note or {}).get("settings", {}).get("batch_tokens")
+            or batch_tokens(model, self.rarity)
+        )
         self.settings = {**settings, "batch_tokens": tokens, "picked_one_in": self.rarity, "histogram_edges": EDGES}
         wanted = {name: value for name, value in asdict(searching).items() if name != "batch_tokens"}
         self.search = Search(model, **wanted, rarity=self.rarity)
@@ -164,11 +168,12 @@ def rarity(prefixes: int) -> int:
     return min(_RAREST, 2 ** max(0, (prefixes // _ENOUGH_PICKED).bit_length() - 1))
 
 
-def batch_tokens(model: MemoryModel) -> int:
+def batch_tokens(model: MemoryModel, rarity: int) -> int:
     """How many tokens a batch has by default."""
+    picked = _PUT_BY * rarity // (4 * sum(model.memories))
     if model.device.type == "cpu":
-        return _ON_CPU
-    return max(1024, min(_ELSEWHERE, _COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
+        return max(64, min(_ON_CPU, picked))
+    return max(64, min(_ELSEWHERE, picked, _COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
 
 
 def batch_rows(model: MemoryModel) -> int:

@@ -10,19 +10,19 @@ from torch import Tensor
 _BLOCK = 256
 
 
-def highest(coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest over the positions, in float32, and the first position that has it; batch × pos × memory goes in."""
+def highest(coefficients: Tensor, best: Tensor, position: Tensor) -> None:
+    """Put the highest over the positions, and the first position that has it, into `best` and `position`."""
     batch, positions, memories = coefficients.shape
-    best = torch.empty((batch, memories), device=coefficients.device)
-    position = torch.empty((batch, memories), dtype=torch.int16, device=coefficients.device)
     grid: Any = (batch, triton.cdiv(memories, _BLOCK))
+    strides = (*coefficients.stride()[:2], best.stride(0), position.stride(0))
     with torch.cuda.device(coefficients.device):
-        _highest[grid](coefficients, best, position, positions, memories, *coefficients.stride()[:2], _BLOCK)
-    return best, position
+        _highest[grid](coefficients, best, position, positions, memories, *strides, _BLOCK)
 
 
 @triton.jit
-def _highest(given, best, position, positions, memories, batch_stride, stride, block: tl.constexpr):  # type: ignore[no-untyped-def]
+def _highest(  # type: ignore[no-untyped-def]
+    given, best, position, positions, memories, batch_stride, stride, best_stride, position_stride, block: tl.constexpr
+):
     batch = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * block + tl.arange(0, block)
     there = column < memories
@@ -33,5 +33,5 @@ def _highest(given, best, position, positions, memories, batch_stride, stride, b
         higher = (one > highest) | (one != one)  # what is not a number stays, to be found out
         highest = tl.where(higher, one, highest)
         first = tl.where(higher, at, first)
-    tl.store(best + batch * memories + column, highest, mask=there)
-    tl.store(position + batch * memories + column, first.to(tl.int16), mask=there)
+    tl.store(best + batch * best_stride + column, highest, mask=there)
+    tl.store(position + batch * position_stride + column, first.to(tl.int16), mask=there)

@@ -10,20 +10,24 @@ from ffscope.axes import Float, Int
 
 def highest(
     coefficients: Float[Tensor, "batch pos memory"],
-) -> tuple[Float[Tensor, "batch memory"], Int[Tensor, "batch memory"]]:
-    """The highest over the positions, in float32, and the first position that has it."""
-    fused = _fused() if coefficients.is_cuda and coefficients.stride(2) == 1 else None
-    return plain(coefficients) if fused is None else fused(coefficients)
+    best: Float[Tensor, "batch memory"],
+    position: Int[Tensor, "batch memory"],
+) -> None:
+    """Put the highest over the positions, and the first position that has it, into `best` and `position`."""
+    straight = coefficients.stride(2) == best.stride(1) == position.stride(1) == 1
+    fused = _fused() if coefficients.is_cuda and straight else None
+    (fused or plain)(coefficients, best, position)
 
 
-def plain(coefficients: Float[Tensor, "batch pos memory"]) -> tuple[Tensor, Tensor]:
+def plain(coefficients: Tensor, best: Tensor, position: Tensor) -> None:
     """The same by torch alone, which reads the coefficients several times slower than the memory allows."""
     found = coefficients.max(1)
-    return found.values.float(), found.indices.short()
+    best.copy_(found.values)
+    position.copy_(found.indices)
 
 
 @cache
-def _fused() -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
+def _fused() -> Callable[[Tensor, Tensor, Tensor], None] | None:
     try:
         from ffscope.running.fused import highest
     except ImportError:  # no Triton for this device

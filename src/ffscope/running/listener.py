@@ -14,6 +14,7 @@ from ffscope.running.top import RunningTop
 SAMPLE = 10
 """How many firing prefixes are sampled for every memory."""
 _TOGETHER = 256  # picked prefixes that are sorted into the histograms at once
+_AT_ONCE = 2**24  # coefficients that are sorted together
 Prefixes = Literal["best", "all"]
 
 
@@ -70,9 +71,9 @@ class Listener:
         listed = coefficients[:, unlisted:]
         self._rows[:, columns] = coefficients[passing.picked_sentences, passing.picked_positions + unlisted].float()
         if self._at_the_end:
-            self._best[:, columns], self._position[:, columns] = highest(listed)
+            highest(listed, self._best[:, columns], self._position[:, columns])
             if self._lowest:
-                self._lowest[0][:, columns], self._lowest[1][:, columns] = highest(-listed)
+                highest(-listed, self._lowest[0][:, columns], self._lowest[1][:, columns])
             return
         best = listed.amax(1).float()
         self._best[:, columns] = best
@@ -93,7 +94,8 @@ class Listener:
             self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
             if self.low is not None and self._lowest is not None:
                 self.low.watch_all(*self._lowest, self._passing.first_prefixes)
-        self._picked.append((self._rows, self._passing.picked_prefixes))
+        if len(self._rows):
+            self._picked.append((self._rows, self._passing.picked_prefixes))
         if sum(len(prefixes) for _, prefixes in self._picked) >= _TOGETHER:
             self._sort()
 
@@ -102,8 +104,11 @@ class Listener:
         if self._picked:
             coefficients, prefixes = (torch.cat(same) for same in zip(*self._picked, strict=True))
             self._picked = []
-            self.tally.sort(coefficients)
-            self.sample.watch(coefficients, prefixes)
+            width = max(1, _AT_ONCE // len(prefixes))
+            for start in range(0, coefficients.shape[1], width):
+                columns = slice(start, min(start + width, coefficients.shape[1]))
+                self.tally.sort(coefficients[:, columns], columns)
+                self.sample.watch(coefficients[:, columns], prefixes, columns)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps."""

@@ -26,6 +26,7 @@ class RunningSample(Table):
         super().__init__(len(names), size, names.device)
         self.seed = seed
         self._names = mix(names, seed)
+        self._chances = self._names.int()
         self._see_least()
 
     def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"]) -> Int[Tensor, "some few"]:
@@ -38,12 +39,12 @@ class RunningSample(Table):
         self.keys.copy_(keys)
         self._see_least()
 
-    def watch(self, coefficients: Float[Tensor, "rows memory"], prefixes: Int[Tensor, "rows"]) -> None:
-        """Let some prefixes take part, with every memory's coefficient at each."""
-        chance = mix(prefixes, self.seed).int()[:, None] ^ self._chances
-        row, memory = ((chance >= self.least) & (coefficients > 0)).nonzero().unbind(1)
+    def watch(self, coefficients: Float[Tensor, "rows some"], prefixes: Int[Tensor, "rows"], columns: slice) -> None:
+        """Let some prefixes take part, with the coefficients that the memories in `columns` have there."""
+        chance = mix(prefixes, self.seed).int()[:, None] ^ self._chances[columns]
+        row, memory = ((chance >= self.least[columns]) & (coefficients > 0)).nonzero().unbind(1)
         if len(row):
-            self.offer(memory, pack(coefficients[row, memory], prefixes[row]))
+            self.offer(memory + columns.start, pack(coefficients[row, memory], prefixes[row]))
 
     def merge(self) -> None:
         super().merge()
@@ -52,4 +53,3 @@ class RunningSample(Table):
     def _see_least(self) -> None:
         everyone = torch.arange(len(self.keys), device=self.keys.device)
         self.least = (self.rank(self.keys[:, -1:], everyone)[:, 0] >> 32).int()
-        self._chances = self._names.int()

@@ -43,7 +43,7 @@ class Table:
         row = torch.repeat_interleave(torch.arange(len(touched), device=keys.device), counts)
         column = torch.arange(len(keys), device=keys.device) - (counts.cumsum(0) - counts)[row]
         # By and by, lest one memory with many new keys makes a wide table for all of them.
-        width = self.keys.shape[1]
+        width = max(64, self.keys.shape[1])
         for start in range(0, int(counts.max()) if len(counts) else 0, width):
             some = (column >= start) & (column < start + width)
             self._merge_some(touched, row[some], column[some] - start, keys[some])

@@ -47,11 +47,12 @@ class Tally:
         """Take in a batch, given each sentence's highest coefficients."""
         torch.maximum(self.maximum, best.amax(0), out=self.maximum)
 
-    def sort(self, coefficients: Float[Tensor, "rows memory"]) -> None:
-        """Put every memory's coefficients at some prefixes into its histogram."""
-        flat = (self._bins[_sign_and_exponent(coefficients)] + self._first_bins).flatten()
-        self.histogram += torch.bincount(flat, minlength=self.histogram.numel()).view_as(self.histogram)
-        self.total += coefficients.sum(0).double()
+    def sort(self, coefficients: Float[Tensor, "rows some"], columns: slice) -> None:
+        """Put some memories' coefficients at some prefixes into their histograms."""
+        histogram = self.histogram[columns]
+        flat = (self._bins[_sign_and_exponent(coefficients)] + self._first_bins[: len(histogram)]).flatten()
+        histogram += torch.bincount(flat, minlength=histogram.numel()).view_as(histogram)
+        self.total[columns] += coefficients.sum(0).double()
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps."""

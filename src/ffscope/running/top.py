@@ -8,7 +8,6 @@ from ffscope.running.keys import coefficients_of, pack
 from ffscope.running.table import Table
 
 _MOST = 1 / 2  # share of candidates above which finding all positions in one go is the quicker way
-_FLOOD = 1 / 16  # share of candidates above which a batch is first reduced to its own top t
 _AT_ONCE = 2**24  # coefficients looked at together
 
 
@@ -17,11 +16,13 @@ class RunningTop(Table):
 
     def __init__(self, memories: int, top: int, device: torch.device) -> None:
         super().__init__(memories, top, device)
+        self._fresh = True  # whether every prefix may still be among the highest
         self._see_least()
 
     def load(self, keys: Int[Tensor, "memory top"]) -> None:
         """Go on from keys that were kept before."""
         self.keys.copy_(keys)
+        self._fresh = False
         self._see_least()
 
     def watch(
@@ -58,11 +59,10 @@ class RunningTop(Table):
         first_prefixes: Int[Tensor, "batch"],
     ) -> None:
         """Let the best prefix of each sentence take part, for all memories, given the positions."""
-        high = best >= self.least
-        if int(high.sum()) > _FLOOD * high.numel():
+        if self._fresh:
             self._offer_flood(best, position, first_prefixes)
             return
-        sentence, memory = high.nonzero().unbind(1)
+        sentence, memory = (best >= self.least).nonzero().unbind(1)
         where = first_prefixes[sentence] + position[sentence, memory]
         self.offer(memory, pack(best[sentence, memory], where))
 
@@ -76,9 +76,11 @@ class RunningTop(Table):
             keys = keys.where(best[:, some] > 0, 0).T.topk(few, dim=1).values
             row, rank = (keys > 0).nonzero().unbind(1)
             self.offer(row + start, keys[row, rank])
+        self.merge()
 
     def merge(self) -> None:
         super().merge()
+        self._fresh = False
         self._see_least()
 
     def _see_least(self) -> None:
