@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _ENOUGH_PICKED = 8192  # prefixes in a histogram before it takes only some of them
 _RAREST = 1024
-_ON_CPU, _ELSEWHERE = 2048, 65536  # tokens of a batch
+_ON_CPU, _ELSEWHERE = 2048, 131072  # tokens of a batch
 _COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch, at most
 _PUT_BY = 2**31  # bytes of what is put by in a batch, at most: the highest coefficients, and all at the picked prefixes
 

@@ -18,20 +18,24 @@ def mix(numbers: Int[Tensor, "*at"], seed: int = 0) -> Int[Tensor, "*at"]:
     return (mixed ^ (mixed >> 15)) & _MASK
 
 
+def _chance(prefixes: Tensor, names: Tensor) -> Tensor:
+    """A prefix's chance with a memory. The product keeps a prefix that lies apart from others from being drawn more often."""
+    return ((prefixes ^ names) * -0x61C88647).bitwise_and_(_MASK)
+
+
 class RunningSample(Table):
-    """A few firing prefixes of every memory: those whose mixed number lies, in its own order for each memory, highest."""
+    """A few firing prefixes of every memory: those with the highest chances, which are others for each memory."""
 
     def __init__(self, names: Int[Tensor, "memory"], size: int, seed: int) -> None:
         """`names` are numbers that no two memories of a model share."""
         super().__init__(len(names), size, names.device)
         self.seed = seed
-        self._names = mix(names, seed)
-        self._chances = self._names.int()
+        self._names = mix(names, seed).int()
         self._see_least()
 
     def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"]) -> Int[Tensor, "some few"]:
         prefixes = prefixes_of(keys)
-        chance = mix(prefixes, self.seed) ^ self._names[memories, None]
+        chance = _chance(mix(prefixes, self.seed).int(), self._names[memories, None]).long()
         return torch.where(keys == EMPTY, -1, (chance << 32) | (LAST_PREFIX - prefixes))
 
     def load(self, keys: Int[Tensor, "memory few"]) -> None:
@@ -41,7 +45,7 @@ class RunningSample(Table):
 
     def watch(self, coefficients: Float[Tensor, "rows some"], prefixes: Int[Tensor, "rows"], columns: slice) -> None:
         """Let some prefixes take part, with the coefficients that the memories in `columns` have there."""
-        chance = mix(prefixes, self.seed).int()[:, None] ^ self._chances[columns]
+        chance = _chance(mix(prefixes, self.seed).int()[:, None], self._names[columns])
         row, memory = ((chance >= self.least[columns]) & (coefficients > 0)).nonzero().unbind(1)
         if len(row):
             self.offer(memory + columns.start, pack(coefficients[row, memory], prefixes[row]))

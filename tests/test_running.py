@@ -1,0 +1,181 @@
+"""What is kept of a stream of coefficients, against sorting all of it."""
+
+import numpy as np
+import pytest
+import torch
+
+from ffscope.running.highest import highest, plain
+from ffscope.running.keys import EMPTY, LAST_PREFIX, coefficients_of, pack, prefixes_of
+from ffscope.running.listener import SAMPLE, Listener, Passing
+from ffscope.running.sample import RunningSample, mix
+from ffscope.running.tally import ABOVE_ZERO, BINS, EDGES, Tally, bin_of
+from ffscope.running.top import RunningTop
+
+MEMORIES, TOP = 11, 5
+CPU = torch.device("cpu")
+
+
+def stream(seed, *, sentences=60, distinct=None):
+    """Batches of coefficients, batch × pos × memory, of several lengths; few distinct numbers make many ties."""
+    generator = torch.Generator().manual_seed(seed)
+    made, first = [], 0
+    while sentences > 0:
+        batch = int(torch.randint(1, 9, (), generator=generator))
+        length = int(torch.randint(1, 7, (), generator=generator))
+        values = torch.randn((batch, length, MEMORIES), generator=generator)
+        if distinct:
+            values = (values * distinct).round() / distinct
+        made.append((first + torch.arange(batch) * length, values))
+        first += batch * length
+        sentences -= batch
+    return made
+
+
+def passing(firsts, length, picked=None):
+    """A batch of which all prefixes are picked, or none."""
+    rows = torch.ones((len(firsts), length)).nonzero()
+    rows = rows if picked is None else rows[:0]
+    return Passing(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
+
+
+def listened(batches, *, prefixes="best", at_the_end=False, seed=0, unlisted=0):
+    listener = Listener(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
+    listener._at_the_end = at_the_end
+    for firsts, values in batches:
+        listener.begin(passing(firsts, values.shape[1]))
+        padded = torch.cat([torch.full((len(values), unlisted, MEMORIES), 99.0), values], 1)
+        for columns in (slice(0, 4), slice(4, MEMORIES)):
+            listener.hear(padded[..., columns], columns)
+        listener.end()
+    return listener.state()
+
+
+def sorted_whole(batches, memory, *, prefixes="best", sign=1):
+    """(coefficient, prefix) of the first TOP, by sorting everything."""
+    places = []
+    for firsts, values in batches:
+        for sentence, first in enumerate(firsts.tolist()):
+            found = [(sign * c, first + p) for p, c in enumerate(values[sentence, :, memory].tolist()) if sign * c > 0]
+            places += found if prefixes == "all" else sorted(found, key=lambda place: (-place[0], place[1]))[:1]
+    return sorted(places, key=lambda place: (-place[0], place[1]))[:TOP]
+
+
+def rows(keys):
+    return [
+        [(c, p) for c, p in zip(coefficients_of(row).tolist(), prefixes_of(row).tolist(), strict=True) if c > 0]
+        for row in keys
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("distinct", [None, 2])
+@pytest.mark.parametrize("way", ["as it comes", "at the end", "all prefixes"])
+def test_the_running_top_is_the_sorted_whole(seed, distinct, way):
+    batches = stream(seed, distinct=distinct)
+    prefixes = "all" if way == "all prefixes" else "best"
+    state = listened(batches, prefixes=prefixes, at_the_end=way == "at the end", unlisted=seed % 2)
+    for memory in range(MEMORIES):
+        expected = sorted_whole(batches, memory, prefixes=prefixes)
+        assert rows(state["top"])[memory] == [(pytest.approx(c), p) for c, p in expected]
+        lowest = sorted_whole(batches, memory, prefixes=prefixes, sign=-1)
+        assert rows(state["low"])[memory] == [(pytest.approx(c), p) for c, p in lowest]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_depends_on_the_order_of_batches(seed):
+    batches = stream(seed, sentences=300, distinct=3)
+    state, turned = listened(batches), listened(batches[::-1])
+    for name in ("top", "low", "maximum", "histogram"):
+        assert torch.equal(state[name], turned[name]), name
+    assert torch.equal(state["sample"].sort(1).values, turned["sample"].sort(1).values)
+
+
+def test_a_tie_goes_to_the_earlier_prefix_even_if_it_comes_later():
+    top = RunningTop(1, 1, CPU)
+    for first in (40, 20, 60):
+        top.watch(torch.ones(1, 3, 1), torch.ones(1, 1), torch.tensor([first]), slice(0, 1))
+    top.merge()
+    assert prefixes_of(top.keys).tolist() == [[20]]
+
+
+def test_keys_are_in_the_order_of_the_contract():
+    generator = torch.Generator().manual_seed(0)
+    coefficients = torch.rand(500, generator=generator).mul(4).round().div(4).add(1e-30)
+    coefficients[:3] = torch.tensor([1e-45, 3e38, 1.0])
+    prefixes = torch.randperm(500, generator=generator)
+    prefixes[0] = LAST_PREFIX
+    keys = pack(coefficients, prefixes)
+    order = sorted(range(500), key=lambda i: (-coefficients[i].item(), prefixes[i].item()))
+    assert keys.argsort(descending=True).tolist() == order
+    assert torch.equal(coefficients_of(keys), coefficients)
+    assert torch.equal(prefixes_of(keys), prefixes)
+    assert (keys > EMPTY).all()
+
+
+def test_the_sample_is_of_firing_prefixes_and_whole_where_they_are_few():
+    batches = stream(1, sentences=200)
+    state = listened(batches)
+    flat = torch.cat([values.flatten(0, 1) for _, values in batches])
+    for memory in range(MEMORIES):
+        places = rows(state["sample"])[memory]
+        assert len(places) == SAMPLE
+        assert all(flat[p, memory].item() == pytest.approx(c) for c, p in places)
+    few = [(firsts, torch.where(firsts[:, None, None] % 50 == 0, values, -1.0)) for firsts, values in batches]
+    fired = (torch.cat([values.flatten(0, 1) for _, values in few]) > 0).sum(0)
+    assert [len(places) for places in rows(listened(few)["sample"])] == fired.clamp_max(SAMPLE).tolist()
+
+
+def test_the_sample_is_uniform():
+    """Every prefix should be drawn equally often by many memories; a chi-squared test at one in a million."""
+    prefixes, memories = 100, 2000
+    sample = RunningSample(torch.arange(memories), SAMPLE, seed=5)
+    for start in range(0, prefixes, 10):
+        sample.watch(torch.ones(10, memories), torch.arange(start, start + 10), slice(0, memories))
+    sample.merge()
+    drawn = torch.bincount(prefixes_of(sample.keys).flatten(), minlength=prefixes).double()
+    expected = memories * SAMPLE / prefixes
+    assert ((drawn - expected) ** 2 / expected).sum() < 99 + 5 * (2 * 99) ** 0.5
+    assert len({tuple(sorted(row)) for row in prefixes_of(sample.keys).tolist()}) > memories / 2
+
+
+def test_mixed_numbers_are_spread():
+    mixed = mix(torch.arange(64_000)) % 64
+    counts = torch.bincount(mixed, minlength=64).double()
+    assert ((counts - 1000) ** 2 / 1000).sum() < 63 + 5 * (2 * 63) ** 0.5
+
+
+def test_bins_have_the_edges_they_say():
+    assert bin_of(0.0) == (BINS - 1) // 2
+    assert [bin_of(edge) - bin_of(edge * 0.999) for edge in EDGES] == [1] * len(EDGES)
+    assert [bin_of(-edge) for edge in EDGES] == [BINS - 1 - bin_of(edge) for edge in EDGES]
+    assert (bin_of(1e9), bin_of(-1e9), bin_of(1e-9)) == (BINS - 1, 0, bin_of(0.0) + 1)
+
+
+def test_the_tally_counts_and_sums():
+    values = torch.randn(400, 3, generator=torch.Generator().manual_seed(0)) * 10 ** torch.tensor([0.0, -3.0, 3.0])
+    values[:7] = 0.0
+    tally = Tally(3, CPU)
+    tally.sort(values, slice(0, 3))
+    for memory in range(3):
+        counts = np.bincount([bin_of(value) for value in values[:, memory].tolist()], minlength=BINS)
+        assert tally.histogram[memory].tolist() == counts.tolist()
+    assert tally.histogram[:, ABOVE_ZERO].sum(1).tolist() == (values > 0).sum(0).tolist()
+    assert tally.total.tolist() == pytest.approx(values.double().sum(0).tolist(), rel=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(7, 13, 300), (3, 1, 50), (65, 128, 1024)])
+def test_the_kernel_does_what_torch_does(shape, dtype):
+    given = torch.randn(shape, device="cuda").relu().to(dtype)
+    given[0, 0, 0] = torch.inf
+    results = []
+    for way in (highest, plain):
+        best = torch.zeros((shape[0], shape[2] + 9), device="cuda")[:, 4:-5]
+        position = torch.zeros((shape[0], shape[2]), dtype=torch.int16, device="cuda")
+        way(given, best, position)
+        results.append((best, position))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    given[1, 0, 2] = torch.nan
+    highest(given, *results[0])
+    assert results[0][0][1, 2].isnan()
