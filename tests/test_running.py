@@ -155,11 +155,13 @@ def test_the_tally_counts_and_sums():
     values = torch.randn(400, 3, generator=torch.Generator().manual_seed(0)) * 10 ** torch.tensor([0.0, -3.0, 3.0])
     values[:7] = 0.0
     tally = Tally(3, CPU)
+    tally.watch(values, values)
     tally.sort(values, slice(0, 3))
     for memory in range(3):
         counts = np.bincount([bin_of(value) for value in values[:, memory].tolist()], minlength=BINS)
         assert tally.histogram[memory].tolist() == counts.tolist()
     assert tally.histogram[:, ABOVE_ZERO].sum(1).tolist() == (values > 0).sum(0).tolist()
+    assert torch.equal(tally.maximum, values.amax(0))
     assert tally.total.tolist() == pytest.approx(values.double().sum(0).tolist(), rel=1e-5)
 
 

@@ -1,8 +1,14 @@
 """The search for triggers against a plain one: every prefix of every sentence, run and sorted."""
 
+import errno
 import itertools
 import json
-from contextlib import ExitStack
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,9 +18,17 @@ import torch
 import tiny
 from ffscope import read
 from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import Searching, _Stage, rarity
+from ffscope.corpus.batches import batches
+from ffscope.corpus.prefixes import chunks
+from ffscope.errors import CoefficientError, CorpusError, InputError, StudyError
 from ffscope.models.inputs import bos_token
+from ffscope.models.loading import lay_out
 from ffscope.pipeline import triggers
+from ffscope.running import checkpoint
+from ffscope.running.search import Search
+from ffscope.running.tally import BINS, bin_of
+from ffscope.study import Study
 
 TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late."
 WORDS = TEXT.split()
@@ -112,3 +126,301 @@ def test_all_prefixes(corpus, tokenizer, tmp_path):
     searching = Searching(top=9, prefixes="all", bos=False)
     study = triggers(model, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
     Plain(model, study, bos=False).holds(found(study), 9, prefixes="all")
+
+
+FILES = ("sentences.parquet", "triggers.parquet", "negative_triggers.parquet", "memories.parquet")
+QUICK = Searching(top=5, negative=True, batch_tokens=60)
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer):
+    return read(tiny.make("llama"), tokenizer, source="tiny")
+
+
+@pytest.fixture(scope="module")
+def whole(llama, corpus, tmp_path_factory):
+    """A study that was not interrupted."""
+    return triggers(llama, Reading(str(corpus)), tmp_path_factory.mktemp("whole") / "study", searching=QUICK)
+
+
+def same_bytes(study, other):
+    return all(study.path(name).read_bytes() == other.path(name).read_bytes() for name in FILES)
+
+
+@pytest.mark.parametrize("at", [1, 2, 7])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_search_ends_with_the_same_bytes(at, stop, llama, corpus, whole, tmp_path, monkeypatch):
+    run, count = Search.run, itertools.count(1)
+
+    def stopping(self, batch):
+        run(self, batch)
+        if next(count) == at:
+            raise stop
+
+    monkeypatch.setattr(Search, "run", stopping)
+    with pytest.raises(stop):
+        triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=QUICK, checkpoint_every=0.0)
+    assert not (tmp_path / "study" / "triggers.parquet").exists()
+    monkeypatch.setattr(Search, "run", run)
+    study = triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
+    assert same_bytes(study, whole)
+    assert sorted(path.name for path in study.folder.iterdir()) == sorted(path.name for path in whole.folder.iterdir())
+
+
+def test_ctrl_c_waits_for_the_batch_and_loses_nothing(llama, corpus, whole, tmp_path, monkeypatch):
+    run, count = Search.run, itertools.count(1)
+
+    def interrupted(self, batch):
+        if next(count) == 4:
+            signal.raise_signal(signal.SIGINT)
+        run(self, batch)
+
+    monkeypatch.setattr(Search, "run", interrupted)
+    folder = tmp_path / "study"
+    with pytest.raises(KeyboardInterrupt):
+        triggers(llama, Reading(str(corpus)), folder, searching=QUICK, checkpoint_every=1000.0)
+    batches_done = checkpoint.read_note(Study.open(folder))["batches"]
+    assert batches_done == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    study = triggers(llama, Reading(str(corpus)), folder, searching=QUICK)
+    assert next(count) == 5 + sum(1 for _ in _batches(study)) - batches_done
+    assert same_bytes(study, whole)
+
+
+def _batches(study):
+    read = chunks(study.path("sentences.parquet"))
+    return batches(read, tokens=60, before=1, rows=10**6)
+
+
+@pytest.mark.parametrize("full", ["triggers.checkpoint", "sentences.parquet", "triggers.parquet", "study.json"])
+def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole, tmp_path, monkeypatch):
+    replacing = Study.replacing
+
+    @contextmanager
+    def failing(self, name):
+        with replacing(self, name) as path:
+            yield path
+            if name == full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Study, "replacing", failing)
+    folder = tmp_path / "study"
+    with pytest.raises(StudyError, match="cannot be written: The disk is full. What was finished"):
+        triggers(llama, Reading(str(corpus)), folder, searching=QUICK, checkpoint_every=0.0)
+    assert not list(folder.glob("*.unfinished"))
+    monkeypatch.setattr(Study, "replacing", replacing)
+    assert same_bytes(triggers(llama, Reading(str(corpus)), folder, searching=QUICK), whole)
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_killed_again_and_again_it_ends_with_the_same_bytes(kills, corpus, tokenizer, tmp_path):
+    tiny.make("llama").save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+
+    def begin(out):
+        options = [
+            "--corpus",
+            corpus,
+            "--out",
+            out,
+            "--top",
+            "5",
+            "--negative",
+            "--batch-tokens",
+            "60",
+            "--checkpoint",
+            "0",
+        ]
+        return subprocess.Popen(
+            [sys.executable, "-m", "ffscope", "triggers", tmp_path / "model", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+
+    study, whole = tmp_path / "study", tmp_path / "whole"
+    for _ in range(kills):
+        process = begin(study)
+        before = _done(study)
+        while process.poll() is None and _done(study) < before + 2:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    for out in (study, whole):
+        process = begin(out)
+        assert process.wait(120) == 0, process.stderr.read()
+        process.stderr.close()
+    assert same_bytes(Study.open(study), Study.open(whole))
+
+
+def _done(folder):
+    """How many batches a study's checkpoint has; a finished study has more than any."""
+    if (folder / "triggers.parquet").exists():
+        return 10**9
+    try:
+        return checkpoint.read_note(Study.open(folder))["batches"]
+    except (StudyError, TypeError):
+        return 0
+
+
+def test_a_finished_study_is_not_done_again(llama, corpus, whole, monkeypatch):
+    monkeypatch.setattr(Search, "run", None)
+    stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
+    triggers(llama, Reading(str(corpus)), whole.folder, searching=QUICK)
+    assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
+
+
+def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tmp_path):
+    stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
+    other = read(tiny.make("llama", seed=1), tokenizer)
+    for model, reading, searching, message in (
+        (other, Reading(str(corpus)), QUICK, "holds a study with model fingerprint = "),
+        (
+            llama,
+            Reading(str(corpus), max_tokens=7),
+            QUICK,
+            "holds a study with settings max_tokens = 40; this run has 7.",
+        ),
+        (llama, Reading(str(corpus)), replace(QUICK, top=6), "holds a study with settings top = 5; this run has 6."),
+    ):
+        with pytest.raises(StudyError, match=message):
+            triggers(model, reading, whole.folder, searching=searching)
+    assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(StudyError, match=r"is not empty and holds no study \(mine.txt …\). Nothing was written"):
+        triggers(llama, Reading(str(corpus)), tmp_path, searching=QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(StudyError, match="is a file"):
+        triggers(llama, Reading(str(corpus)), tmp_path / "mine.txt", searching=QUICK)
+
+
+def test_a_search_begun_with_other_settings_is_not_gone_on_with(llama, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(_Stage, "write", lambda self: 1 / 0)
+    for searching, error in ((QUICK, ZeroDivisionError), (replace(QUICK, top=6), StudyError)):
+        with pytest.raises(error):
+            triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=searching, checkpoint_every=0.0)
+
+
+@pytest.mark.parametrize("tokens", [1, 37, 5000])
+def test_another_batch_size_finds_the_same(tokens, llama, corpus, whole, tmp_path):
+    searching = replace(QUICK, batch_tokens=tokens)
+    study = triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=searching)
+    for one, other in zip(found(study), found(whole), strict=True):
+        assert one["coefficient"] == pytest.approx(other["coefficient"], rel=1e-4, abs=1e-6)
+        assert (one["layer"], one["memory"], one["rank"]) == (other["layer"], other["memory"], other["rank"])
+
+
+def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
+    searching = replace(QUICK, layers=[0, 1], memories=[2, 3, 11])
+    study = triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=searching)
+    wanted = [row for row in found(whole) if row["layer"] < 2 and row["memory"] in (2, 3, 11)]
+    assert found(study) == wanted
+    names = [(row["layer"], row["memory"]) for row in found(study, "memories.parquet")]
+    assert names == [(layer, memory) for layer in (0, 1) for memory in (2, 3, 11)]
+
+
+def test_the_table_of_memories(llama, corpus, whole):
+    plain = Plain(llama, whole)
+    assert whole.settings["picked_one_in"] == 1
+    for row in found(whole, "memories.parquet"):
+        column = plain.coefficients[row["layer"]][:, row["memory"]]
+        assert (row["seen"], row["fired"]) == (len(column), int((column > 0).sum()))
+        assert row["mean"] == pytest.approx(column.mean(), rel=1e-4, abs=1e-6)
+        assert row["maximum"] == pytest.approx(column.max(), rel=1e-4, abs=1e-6)
+        assert len(row["histogram"]) == BINS
+        moved = np.abs(np.bincount([bin_of(float(c)) for c in column], minlength=BINS) - row["histogram"]).sum()
+        assert moved <= 2  # a coefficient at an edge may fall to either side by rounding
+        places = zip(row["sample_sentences"], row["sample_positions"], row["sample_coefficients"], strict=True)
+        for sentence, position, coefficient in places:
+            assert coefficient == pytest.approx(column[plain.number[sentence, position]], rel=1e-4)
+            assert coefficient > 0
+        assert len(row["sample_sentences"]) == min(10, row["fired"])
+
+
+def test_rarity_keeps_enough_prefixes():
+    assert [rarity(prefixes) for prefixes in (1, 16_383, 16_384, 660_000, 10**8)] == [1, 1, 2, 64, 1024]
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("layer", [0, 2])
+def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer, tmp_path):
+    plain = tiny.make("llama")
+    with torch.no_grad():  # one token's embedding makes one memory's coefficient infinite, or none at all
+        plain.model.layers[layer].mlp.up_proj.bias[3] = number
+    model = lay_out(plain, tokenizer)
+    with pytest.raises(
+        CoefficientError, match=rf"Sentence \d+ gives memory L{layer}.3 the coefficient (nan|-?inf), so nothing"
+    ):
+        triggers(model, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_runs_and_is_recorded(dtype, corpus, tokenizer, tmp_path, monkeypatch):
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        model = read(tiny.make("llama").to(dtype), tokenizer)
+        study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+    assert study.manifest["model"]["dtype"] == str(dtype).removeprefix("torch.")
+    assert all(row["coefficient"] == np.float32(row["coefficient"]) for row in found(study))
+
+
+def test_held_out_documents_are_not_searched(llama, corpus, whole, tmp_path):
+    sentences = {row["sentence"]: row for row in found(whole, "sentences.parquet")}
+    assert {row["document"] for row in sentences.values() if row["held_out"]} == {19}
+    assert not any(sentences[row["sentence"]]["held_out"] for row in found(whole))
+    (tmp_path / "apart.txt").write_text("Apart it is. Held out.")
+    reading = Reading(str(corpus), held_out=str(tmp_path / "apart.txt"))
+    study = triggers(llama, reading, tmp_path / "study", searching=QUICK)
+    apart = [row for row in found(study, "sentences.parquet") if row["held_out"]]
+    assert [row["text"] for row in apart] == ["Apart it is.", "Held out."]
+    assert {row["document"] for row in apart} == {25}
+
+
+def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
+    study = triggers(llama, Reading(str(corpus), sentences=5), tmp_path / "study", searching=QUICK)
+    assert study.manifest["corpus"]["searched"]["sentences"] == 5
+    assert study.manifest["corpus"]["held_out"]["documents"] == 1
+    assert {row["sentence"] for row in found(study)} <= set(range(5))
+
+
+def test_duplicates_are_dropped_and_counted(llama, tmp_path):
+    (tmp_path / "a.txt").write_text("Same here. Other. Same here.\nSame here.")
+    for dedupe, sentences, duplicates in ((True, 2, 2), (False, 4, 0)):
+        reading = Reading(str(tmp_path / "a.txt"), dedupe=dedupe)
+        study = triggers(llama, reading, tmp_path / f"study {dedupe}", searching=QUICK)
+        corpus = study.manifest["corpus"]
+        assert (corpus["sentences"], corpus["duplicates"]) == (sentences, duplicates)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n", b"\xff\xfe\n" * 3])
+def test_a_corpus_without_a_sentence(content, llama, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):
+        triggers(llama, Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+    (tmp_path / "b.txt").write_text("Now it has one.")
+    triggers(llama, Reading(str(tmp_path / "b.txt")), tmp_path / "study", searching=QUICK)
+
+
+def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
+    (tmp_path / "a.txt").write_text("a" * 100)
+    study = triggers(llama, Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+    (row,) = found(study, "sentences.parquet")
+    assert len(row["tokens"]) == 40
+    assert study.manifest["corpus"]["cut"] == 1
+    assert "takes 40 tokens of a sentence" in caplog.text
+
+
+def test_models_without_text_or_tokenizer(corpus, tmp_path):
+    for name in ("llama", "vit"):
+        with pytest.raises(InputError, match="without a tokenizer"):
+            triggers(read(tiny.make(name)), Reading(str(corpus)), tmp_path / "study")
+
+
+def test_two_writers_do_not_meet(llama, corpus, whole):
+    with (
+        Study.writing(whole.folder, whole.manifest["model"]),
+        pytest.raises(StudyError, match="Another ffscope is writing"),
+    ):
+        triggers(llama, Reading(str(corpus)), whole.folder, searching=QUICK)

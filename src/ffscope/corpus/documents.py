@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffscope.corpus.files import LONGEST, checked_kind, find_files, lines, opened, records, seekable
+from ffscope.corpus.files import LONGEST, checked_kind, find_files, lines, records, seekable
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
 
@@ -55,17 +55,14 @@ class Corpus:
         return [[file.name, file.stat().st_size] for file in self.files]
 
     def _text(self, file: Path) -> Iterator[Document]:
-        with opened(file) as stream:
-            yield Document(self._paragraphs(lines(stream, self.skipped)), title=file.name)
+        yield Document(self._paragraphs(lines(file, self.skipped)), title=file.name)
 
     def _wikitext(self, file: Path) -> Iterator[Document]:
-        with opened(file) as stream:
-            for title, paragraphs in articles(lines(stream, self.skipped)):
-                yield Document(self._paragraphs(map(detokenized, paragraphs)), title=title)
+        for title, paragraphs in articles(lines(file, self.skipped)):
+            yield Document(self._paragraphs(map(detokenized, paragraphs)), title=title)
 
     def _jsonl(self, file: Path) -> Iterator[Document]:
-        with opened(file) as stream:
-            yield from self._rows(self._parsed(file, records(stream, self.skipped)), str(file))
+        yield from self._rows(self._parsed(file, records(file, self.skipped)), str(file))
 
     def _parquet(self, file: Path) -> Iterator[Document]:
         import pyarrow

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import cast
 
 from ffscope.errors import CorpusError
 
@@ -60,7 +60,7 @@ def checked_kind(file: Path) -> str:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[IO[bytes]]:
+def opened(file: Path) -> Iterator[io.BufferedIOBase]:
     """A file's bytes, unpacked. What is wrong with it becomes one sentence."""
     try:
         with ExitStack() as stack:
@@ -74,7 +74,7 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def seekable(file: Path) -> Iterator[IO[bytes]]:
+def seekable(file: Path) -> Iterator[io.BufferedIOBase]:
     """A file's bytes for a reader that jumps about; a packed one is unpacked onto the disk first."""
     with opened(file) as stream:
         if file.suffix.lower() not in PACKINGS:
@@ -83,46 +83,48 @@ def seekable(file: Path) -> Iterator[IO[bytes]]:
         with tempfile.TemporaryFile() as unpacked:
             shutil.copyfileobj(stream, unpacked)
             unpacked.seek(0)
-            yield unpacked
+            yield cast("io.BufferedIOBase", unpacked)
 
 
-def lines(stream: IO[bytes], skipped: Counter[str]) -> Iterator[str]:
-    """Lines of text; a very long one comes in pieces, cut at white space where there is some."""
+def lines(file: Path, skipped: Counter[str]) -> Iterator[str]:
+    """A file's lines; a very long one comes in pieces, cut at white space where there is some."""
     rest, first = b"", True
-    while True:
-        read = stream.readline(LONGEST - len(rest))
-        line, rest = rest + read, b""
-        if not line:
-            return
-        if read and len(line) == LONGEST and not line.endswith(b"\n"):
-            cut = _cutting_place(line)
-            line, rest = line[:cut], line[cut:]
-            skipped["long lines cut into pieces"] += 1
-        text = _decoded(line, skipped)
-        if text is not None:
-            yield text.removeprefix("\ufeff") if first else text
-        first = False
+    with opened(file) as stream:
+        while True:
+            read = stream.readline(LONGEST - len(rest))
+            line, rest = rest + read, b""
+            if not line:
+                return
+            if read and len(line) == LONGEST and not line.endswith(b"\n"):
+                cut = _cutting_place(line)
+                line, rest = line[:cut], line[cut:]
+                skipped["long lines cut into pieces"] += 1
+            text = _decoded(line, skipped)
+            if text is not None:
+                yield text.removeprefix("\ufeff") if first else text
+            first = False
 
 
-def records(stream: IO[bytes], skipped: Counter[str]) -> Iterator[tuple[int, bytes]]:
+def records(file: Path, skipped: Counter[str]) -> Iterator[tuple[int, bytes]]:
     """The numbered lines of a .jsonl file; one that is longer than a record should be is passed over."""
     number = 0
-    while line := stream.readline(LONGEST_RECORD):
-        number += 1
-        if len(line) == LONGEST_RECORD and not line.endswith(b"\n"):
-            skipped[f"records over {LONGEST_RECORD // 2**20} MiB"] += 1
-            while (more := stream.readline(LONGEST_RECORD)) and not more.endswith(b"\n"):
-                pass
-        elif line.strip():
-            yield number, line
+    with opened(file) as stream:
+        while line := stream.readline(LONGEST_RECORD):
+            number += 1
+            if len(line) == LONGEST_RECORD and not line.endswith(b"\n"):
+                skipped[f"records over {LONGEST_RECORD // 2**20} MiB"] += 1
+                while (more := stream.readline(LONGEST_RECORD)) and not more.endswith(b"\n"):
+                    pass
+            elif line.strip():
+                yield number, line
 
 
-def _unpacked(file: Path) -> IO[bytes]:
+def _unpacked(file: Path) -> io.BufferedIOBase:
     packing = file.suffix.lower()
     if packing == ".gz":
-        return io.BufferedReader(gzip.open(file))
+        return io.BufferedReader(cast("io.RawIOBase", gzip.open(file)))
     if packing == ".xz":
-        return io.BufferedReader(lzma.open(file))
+        return io.BufferedReader(cast("io.RawIOBase", lzma.open(file)))
     if packing == ".zst":
         import pyarrow
 

@@ -43,8 +43,10 @@ class Tally:
         self._bins = _BINS_OF.to(device)
         self._first_bins = torch.arange(0, memories * BINS, BINS, dtype=torch.int32, device=device)
 
-    def watch(self, best: Float[Tensor, "batch memory"]) -> None:
-        """Take in a batch, given each sentence's highest coefficients."""
+    def watch(self, best: Float[Tensor, "batch memory"], picked: Float[Tensor, "rows memory"]) -> None:
+        """Take in a batch, given each sentence's highest coefficients, and all coefficients at the picked prefixes."""
+        # Added batch by batch, so that a run that is taken up again adds the same numbers in the same order.
+        self.total += picked.sum(0, dtype=torch.float64)
         torch.maximum(self.maximum, best.amax(0), out=self.maximum)
 
     def sort(self, coefficients: Float[Tensor, "rows some"], columns: slice) -> None:
@@ -52,7 +54,6 @@ class Tally:
         histogram = self.histogram[columns]
         flat = (self._bins[_sign_and_exponent(coefficients)] + self._first_bins[: len(histogram)]).flatten()
         histogram += torch.bincount(flat, minlength=histogram.numel()).view_as(histogram)
-        self.total[columns] += coefficients.sum(0).double()
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps."""
