@@ -3,33 +3,32 @@
 import argparse
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
-from transformers import OPTConfig, OPTForCausalLM
+from triggers import Race, random_chunks, random_model
 
-from ffscope import MemoryModel, Trace, read
+from ffscope import MemoryModel, Trace, load
+from ffscope.analysis.sentences import Reading, write_sentences
+from ffscope.analysis.triggers import batch_rows, batch_tokens
+from ffscope.corpus.batches import Chunk, batches
+from ffscope.corpus.prefixes import chunks as read_chunks
+from ffscope.study import Study
 
-WIKI16 = Path(__file__).parents[2] / "shared" / "models" / "wiki16"
+SHARED = Path(__file__).parents[2] / "shared"
+WIKI16, CORPUS = SHARED / "models" / "wiki16", SHARED / "corpora" / "wiki-train.jsonl.xz"
 
 
 def model() -> tuple[str, MemoryModel]:
     """The real model where it is at hand, else a random one of the same shape."""
     if WIKI16.is_dir():
-        return "wiki16", read(OPTForCausalLM.from_pretrained(WIKI16, dtype=torch.float32))
-    torch.manual_seed(0)
-    config = OPTConfig(
-        vocab_size=16384,
-        hidden_size=256,
-        ffn_dim=1024,
-        num_hidden_layers=16,
-        num_attention_heads=4,
-        max_position_embeddings=512,
-        word_embed_proj_dim=256,
-    )
-    return "random weights, wiki16's shape", read(OPTForCausalLM(config))
+        return "wiki16", load(WIKI16, "cpu", "float32")
+    return "random weights, wiki16's shape", random_model("wiki16", device="cpu", dtype=torch.float32)
 
 
 def alternating(rounds: int, *runs: Callable[[], object]) -> list[list[float]]:
@@ -62,6 +61,38 @@ def trace_over_forward(memories: MemoryModel, rounds: int) -> None:
         print(f"  {name}: {1e3 * statistics.median(seconds):.0f} ms for 8 × 64 tokens")
 
 
+def search(memories: MemoryModel, sentences: int) -> None:
+    """The search for triggers over the bare body, and text → tokens over the search."""
+    with tempfile.TemporaryDirectory() as folder:
+        if memories.tokenizer is None:
+            chunks: Iterable[Chunk] = list(random_chunks(sentences, memories.vocab or 1, None))
+            prefixes, seconds = sum(len(chunk.tokens) for chunk in chunks), None
+        else:
+            with Study.writing(folder, {}) as study:
+                write_sentences(study, memories.tokenizer, Reading(str(CORPUS), sentences=sentences))
+            chunks = read_chunks(study.path("sentences.parquet"))
+            prefixes = study.manifest["corpus"]["searched"]["prefixes"]
+            seconds = study.manifest["stages"]["sentences"]["seconds"]
+        race = Race(memories, prefixes=prefixes, top=50, bos=memories.tokenizer is not None)
+        tokens = batch_tokens(memories, race.search.rarity)
+        race.run(batches(chunks, tokens=tokens, before=1, rows=batch_rows(memories)))
+    race.report("search over the bare body", at_most=1.10)
+    if seconds is not None:
+        share = seconds / (seconds + sum(race.searched))
+        print(
+            f"text → sentences → tokens: {share:.1%} of the whole, at most 5 %: {'holds' if share <= 0.05 else 'EXCEEDED'}"
+        )
+
+
+def peak_memory(sentences: int) -> None:
+    """The most memory that a whole search took above the loaded model, for a tenth of the sentences and for all."""
+    peaks = []
+    for count in (sentences // 10, sentences):
+        command = [sys.executable, str(Path(__file__).with_name("peak.py")), str(count)]
+        peaks.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+        print(f"peak memory above the model, {count:,} sentences: {peaks[-1]:,} MiB")
+
+
 def report(name: str, ratios: list[float], *, at_most: float) -> None:
     """The median of a ratio, the middle half of it, and whether it keeps its limit."""
     low, middle, high = statistics.quantiles(ratios, n=4)
@@ -76,10 +107,13 @@ def tensors(trace: Trace) -> list[torch.Tensor]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--sentences", type=int, default=20_000)
+    chosen = parser.parse_args()
     name, memories = model()
     print(f"{name}; torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}")
-    trace_over_forward(memories, rounds)
+    trace_over_forward(memories, chosen.rounds)
+    search(memories, chosen.sentences)
+    peak_memory(chosen.sentences)
 
 
 if __name__ == "__main__":

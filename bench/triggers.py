@@ -56,9 +56,9 @@ def random_chunks(sentences: int, vocab: int, length: int | None) -> Iterator[Ch
 class Race:
     """The bare body and the search, batch by batch in turn."""
 
-    def __init__(self, model: MemoryModel, *, prefixes: int, top: int) -> None:
+    def __init__(self, model: MemoryModel, *, prefixes: int, top: int, bos: bool = False) -> None:
         self.model = model
-        self.search = Search(model, top=top, bos=False, rarity=rarity(prefixes))
+        self.search = Search(model, top=top, bos=bos, rarity=rarity(prefixes))
         self.body: Any = model.model.base_model
         self.bare: list[float] = []
         self.searched: list[float] = []
@@ -84,7 +84,7 @@ class Race:
     def _warm_up(self, batch: Batch) -> None:
         """What is done once in a process (kernels compiled, libraries opened) is not what a corpus costs."""
         self._forward(batch)
-        trial = Search(self.model, top=2, bos=False, rarity=1024)
+        trial = Search(self.model, top=2, rarity=1024)
         with trial.listening():
             trial.run(batch)
 

@@ -36,6 +36,13 @@ def test_help_is_quick_and_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", heavy], timeout=60).returncode == 0
 
 
+@pytest.mark.parametrize("command", [command.callback.__name__ for command in app.registered_commands])
+def test_every_command_has_help(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0, result.exception
+    assert "Usage" in result.output
+
+
 def test_check_prints_every_identity_and_succeeds(folder):
     result = ffscope("check", folder)
     assert result.returncode == 0, result.stderr
@@ -108,3 +115,40 @@ def test_hostile_tokens_do_not_reach_the_terminal(tmp_path, tokenizer):
     assert "<001B>[31m[bold]<202E><script>" in result.stdout
     assert "\x1b[31m" not in result.stdout
     assert "\u202e" not in result.stdout
+
+
+def test_triggers_and_show(folder, tmp_path):
+    (tmp_path / "a.txt").write_text("The cat sat. On the mat it sat. Who saw it?")
+    out = tmp_path / "my study"
+    result = ffscope("triggers", folder, "--corpus", str(tmp_path / "a.txt"), "--out", str(out), "--layers", "0-1")
+    assert result.returncode == 0, result.stderr
+    assert "prefixes of 3 sentences searched" in " ".join(result.stdout.split())
+    assert "searching: 3 of 3 sentences" in result.stderr
+    assert "prefixes/s" in result.stderr
+    shown = ffscope("show", str(out), "L1.3")
+    assert shown.returncode == 0, shown.stderr
+    assert "L1.3 of" in shown.stdout
+    result = ffscope("show", str(out), "L2.3")
+    assert result.returncode == 2
+    assert "L2.3 was not searched" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--corpus", "nowhere.txt"], "error: There is no corpus 'nowhere.txt'"),
+        (
+            ["--corpus", "CORPUS", "--memories", "20-22"],
+            "error: There are no memories 20-22. This model has memories 0 to 21",
+        ),
+        (["--corpus", "CORPUS", "--top", "0"], "greater than or equal to 1"),
+        ([], "Missing option '--corpus'"),
+    ],
+)
+def test_triggers_says_what_is_wrong(folder, tmp_path, options, message):
+    (tmp_path / "a.txt").write_text("The cat sat.")
+    options = [str(tmp_path / "a.txt") if option == "CORPUS" else option for option in options]
+    result = ffscope("triggers", folder, "--out", str(tmp_path / "study"), *options)
+    assert result.returncode == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert not (tmp_path / "study").exists() or not any((tmp_path / "study").glob("*.parquet"))

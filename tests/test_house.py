@@ -14,7 +14,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ffscope"
 MODULES = sorted(path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".") for path in SOURCE.rglob("*.py"))
 READING_SIDE = ["duckdb", "sentencex", "altair", "vl_convert", "fastapi", "uvicorn", "jinja2"]
-TORCH_SIDE = [name for name in MODULES if name.split(".")[0] in ("models", "analysis", "cli")]
+TORCH_SIDE = [
+    name
+    for name in MODULES
+    if name.split(".")[0] in ("models", "analysis", "cli", "corpus", "running", "pipeline", "study", "terminal")
+    and name != "running.fused"  # which is for GPUs that have Triton
+]
 
 
 def imports(module: str) -> set[str]:
@@ -55,9 +60,19 @@ for name in {names!r}: importlib.import_module(name)
     assert result.returncode == 0, result.stderr
 
 
+def test_a_study_is_read_without_torch():
+    code = """
+import sys
+for name in ("torch", "transformers", "triton"): sys.modules[name] = None
+import ffscope.queries, ffscope.study, ffscope.cli, ffscope.terminal
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+
+
 def test_all_is_complete_and_true():
     assert sorted(dir(ffscope)) == sorted([*ffscope.__all__, "__version__"])
-    assert set(ffscope._WITH_TORCH) <= set(ffscope.__all__)
+    assert set(ffscope._LATER) <= set(ffscope.__all__)
     assert all(getattr(ffscope, name) is not None for name in ffscope.__all__)
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         _ = ffscope.lode

@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ffscope.errors import (
+    CoefficientError,
+    CorpusError,
     FfscopeError,
     InputError,
     LayoutError,
@@ -15,17 +17,25 @@ from ffscope.errors import (
     MemoryNameError,
     ProofError,
     SourceError,
+    StudyError,
 )
 from ffscope.memory import Memory
 
 if TYPE_CHECKING:
+    from ffscope.analysis.sentences import Reading
+    from ffscope.analysis.triggers import Searching
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
+    from ffscope.pipeline import triggers
+    from ffscope.queries import memory_page
+    from ffscope.study import Study
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CoefficientError",
+    "CorpusError",
     "FfscopeError",
     "Finding",
     "InputError",
@@ -35,28 +45,40 @@ __all__ = [
     "MemoryModel",
     "MemoryNameError",
     "ProofError",
+    "Reading",
+    "Searching",
     "SourceError",
+    "Study",
+    "StudyError",
     "Trace",
     "check",
     "load",
+    "memory_page",
     "read",
+    "triggers",
 ]
 
-# Names that need torch are fetched when they are first used, so that reading a study, or `--help`, does not wait for it.
-_WITH_TORCH = {
+# Names that need torch, or pyarrow and duckdb, are fetched when they are first used, so that `--help` does not wait for them,
+# and a machine without torch can read a study.
+_LATER = {
     "Finding": "ffscope.models.check",
     "check": "ffscope.models.check",
     "load": "ffscope.models.loading",
     "read": "ffscope.models.loading",
     "MemoryModel": "ffscope.models.memory_model",
     "Trace": "ffscope.models.memory_model",
+    "Reading": "ffscope.analysis.sentences",
+    "Searching": "ffscope.analysis.triggers",
+    "triggers": "ffscope.pipeline",
+    "memory_page": "ffscope.queries",
+    "Study": "ffscope.study",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_TORCH:
+    if name not in _LATER:
         raise AttributeError(f"module 'ffscope' has no attribute {name!r}")
-    return getattr(import_module(_WITH_TORCH[name]), name)
+    return getattr(import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:

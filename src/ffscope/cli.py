@@ -5,13 +5,38 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from ffscope.errors import FfscopeError
 from ffscope.memory import parse_layers, parse_numbers
+from ffscope.options import (
+    BatchTokens,
+    Bos,
+    Checkpoint,
+    Corpus,
+    Dedupe,
+    Device,
+    Dtype,
+    Field,
+    HeldOut,
+    Json,
+    Language,
+    Layers,
+    LensName,
+    MaxTokens,
+    Memories,
+    Model,
+    Negative,
+    Out,
+    Prefixes,
+    Seed,
+    Sentences,
+    Top,
+    Trust,
+)
 from ffscope.terminal import err, out, print_findings, print_memory, print_story, print_study, showing_progress, working
 
 app = typer.Typer(
@@ -40,24 +65,6 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
-Model = Annotated[
-    str,
-    typer.Argument(metavar="MODEL", help="A hub name, a folder, a .gguf file, or the bundled default smollm2-135m."),
-]
-Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1 …")]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "float64"],
-    typer.Option(help="Precision; auto is float32 on a CPU, else the model's own."),
-]
-LensName = Annotated[
-    Literal["norm", "raw"],
-    typer.Option("--lens", help="How vectors are read over the vocabulary: as the model itself does, or as h·E."),
-]
-Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="Put the BOS token in front of the text.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Trust = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only if you trust it.")
-]
 Debug = Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")]
 
 
@@ -99,7 +106,7 @@ def trace(
     model: Model,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text whose next token is predicted.")],
     memories: Annotated[int, typer.Option(min=1, help="Memories shown per layer.")] = 3,
-    layers: Annotated[str | None, typer.Option(help="Layers shown, such as 0,24-29; all by default.")] = None,
+    layers: Layers = None,
     lens: LensName = "norm",
     bos: Bos = True,
     device: Device = "auto",
@@ -130,36 +137,23 @@ def trace(
 @app.command()
 def triggers(
     model: Model,
-    corpus: Annotated[
-        str,
-        typer.Option(
-            help="A .txt, .jsonl, .parquet or .tokens file (also .gz, .xz, .zst), a folder, hf:NAME, vital-articles."
-        ),
-    ],
-    out_: Annotated[Path, typer.Option("--out", help="The study's folder; a half-done study in it is gone on with.")],
-    top: Annotated[int, typer.Option(min=1, help="Triggers kept for every memory.")] = 50,
-    sentences: Annotated[int | None, typer.Option(min=1, help="Search the first so many sentences.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Cut longer sentences.")] = 128,
-    prefixes: Annotated[
-        Literal["best", "all"], typer.Option(help="Of each sentence the best prefix, or every one.")
-    ] = "best",
-    held_out: Annotated[
-        str | None, typer.Option(help="Documents that are not searched; by default every twentieth of the corpus.")
-    ] = None,
-    language: Annotated[str, typer.Option(help="The language whose rules part sentences.")] = "en",
-    field: Annotated[str, typer.Option(help="Where .jsonl and .parquet hold the text.")] = "text",
-    dedupe: Annotated[bool, typer.Option("--dedupe/--no-dedupe", help="Drop sentences that were there before.")] = True,
-    layers: Annotated[str | None, typer.Option(help="Layers searched, such as 0,24-29; all by default.")] = None,
-    memories: Annotated[
-        str | None, typer.Option(help="Memories searched in each, such as 0-99; all by default.")
-    ] = None,
-    negative: Annotated[bool, typer.Option("--negative", help="Keep the lowest coefficients too.")] = False,
+    corpus: Corpus,
+    out_: Out,
+    top: Top = 50,
+    sentences: Sentences = None,
+    max_tokens: MaxTokens = 128,
+    prefixes: Prefixes = "best",
+    held_out: HeldOut = None,
+    language: Language = "en",
+    field: Field = "text",
+    dedupe: Dedupe = True,
+    layers: Layers = None,
+    memories: Memories = None,
+    negative: Negative = False,
     bos: Bos = True,
-    seed: Annotated[int, typer.Option(help="Chooses the sampled prefixes.")] = 0,
-    batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens in a batch; what suits the device by default.")
-    ] = None,
-    checkpoint: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 60.0,
+    seed: Seed = 0,
+    batch_tokens: BatchTokens = None,
+    checkpoint: Checkpoint = 60.0,
     device: Device = "auto",
     dtype: Dtype = "auto",
     trust_remote_code: Trust = False,
@@ -174,16 +168,9 @@ def triggers(
 
         loaded = load(model, device, dtype, trust_remote_code=trust_remote_code)
     reading = Reading(corpus, held_out, sentences, max_tokens, language, field, dedupe)
-    searching = Searching(
-        top,
-        prefixes,
-        bos,
-        None if layers is None else parse_layers(layers, loaded.layers),
-        None if memories is None else parse_numbers(memories, max(loaded.memories), "memories"),
-        negative,
-        seed,
-        batch_tokens,
-    )
+    chosen = None if layers is None else parse_layers(layers, loaded.layers)
+    some = None if memories is None else parse_numbers(memories, max(loaded.memories), "memories")
+    searching = Searching(top, prefixes, bos, chosen, some, negative, seed, batch_tokens)
     with showing_progress() as progress:
         study = triggers(loaded, reading, out_, searching=searching, checkpoint_every=checkpoint, progress=progress)
     print_study(study)

@@ -20,7 +20,7 @@ from ffscope.tokens import spelling
 logger = logging.getLogger(__name__)
 
 _EVERY = 20  # of so many documents, the last is held out
-_ROWS = 4096  # of a row group: what is in memory at once
+_ROWS = 1024  # of a row group: what is in memory at once
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array, Chunk
 
-_ROWS = 4096
+_ROWS = 1024
 
 
 class Places(NamedTuple):

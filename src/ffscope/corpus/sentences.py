@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 NO_TOKEN = -1
 """Stands for the next token where a paragraph ends and the tokenizer has no EOS."""
-_TOGETHER = (256, 1_000_000)  # paragraphs and characters that are tokenized in one call
+_TOGETHER = (64, 200_000)  # paragraphs and characters that are tokenized in one call
 
 
 class Sentence(NamedTuple):

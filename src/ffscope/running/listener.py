@@ -14,7 +14,7 @@ from ffscope.running.top import RunningTop
 SAMPLE = 10
 """How many firing prefixes are sampled for every memory."""
 _TOGETHER = 256  # picked prefixes that are sorted into the histograms at once
-_AT_ONCE = 2**24  # coefficients that are sorted together
+_AT_ONCE = 2**22  # coefficients that are sorted together
 Prefixes = Literal["best", "all"]
 
 

@@ -1,0 +1,50 @@
+"""The options that several commands share, each with its word of help."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A hub name, a folder, a .gguf file, or the bundled default smollm2-135m."),
+]
+Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1 …")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "float64"],
+    typer.Option(help="Precision; auto is float32 on a CPU, else the model's own."),
+]
+LensName = Annotated[
+    Literal["norm", "raw"],
+    typer.Option("--lens", help="How vectors are read over the vocabulary: as the model itself does, or as h·E."),
+]
+Bos = Annotated[bool, typer.Option("--bos/--no-bos", help="Put the BOS token in front of the text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Trust = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only if you trust it.")
+]
+
+Corpus = Annotated[
+    str,
+    typer.Option(
+        help="A .txt, .jsonl, .parquet or .tokens file (also .gz, .xz, .zst), a folder or glob of them, hf:NAME, "
+        "or the bundled vital-articles."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="The study's folder; a half-done study in it is gone on with.")]
+Top = Annotated[int, typer.Option(min=1, help="Triggers kept for every memory.")]
+Sentences = Annotated[int | None, typer.Option(min=1, help="Search the first so many sentences; all by default.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Cut longer sentences.")]
+Prefixes = Annotated[Literal["best", "all"], typer.Option(help="Of each sentence the best prefix, or every one.")]
+HeldOut = Annotated[
+    str | None, typer.Option(help="Documents that are not searched; by default every twentieth of the corpus.")
+]
+Language = Annotated[str, typer.Option(help="The language whose rules part sentences.")]
+Field = Annotated[str, typer.Option(help="Where .jsonl and .parquet hold the text.")]
+Dedupe = Annotated[bool, typer.Option("--dedupe/--no-dedupe", help="Drop sentences that were there before.")]
+Layers = Annotated[str | None, typer.Option(help="Layers, such as 0,24-29; all by default.")]
+Memories = Annotated[str | None, typer.Option(help="Memories of each layer, such as 0-99; all by default.")]
+Negative = Annotated[bool, typer.Option("--negative", help="Keep the lowest coefficients too.")]
+Seed = Annotated[int, typer.Option(help="Chooses what is sampled.")]
+BatchTokens = Annotated[int | None, typer.Option(min=1, help="Tokens in a batch; by default what suits the device.")]
+Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]

@@ -1,0 +1,80 @@
+"""Reading a study: the same answer from the library and from the command line."""
+
+import json
+from dataclasses import asdict
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import tiny
+from ffscope import read
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching
+from ffscope.cli import app
+from ffscope.errors import MemoryNameError, StudyError
+from ffscope.pipeline import triggers
+from ffscope.queries import memory_page
+
+HOSTILE = "Hi <script>alert</script> [bold]you. A\x1b[31mb \u202eevil. Plain <b>end</b>."
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "a.txt").write_text(f"{HOSTILE}\nThe cat sat. On the mat it sat.")
+    model = read(tiny.make("gpt2"), tokenizer, source="tiny/gpt2")
+    return triggers(model, Reading(str(folder / "a.txt")), folder / "study", searching=Searching(top=4, negative=True))
+
+
+def test_a_page_has_the_triggers_and_their_text(study):
+    page = memory_page(study.folder, "L1.3")
+    assert (page.memory, page.model, page.dtype) == ("L1.3", "tiny/gpt2", "float32")
+    assert page.fired <= page.seen
+    assert [trigger.rank for trigger in page.triggers] == list(range(1, len(page.triggers) + 1))
+    assert page.triggers[0].coefficient == page.maximum
+    texts = pq.read_table(study.path("sentences.parquet"))["text"].to_pylist()
+    for trigger in (*page.triggers, *page.sample, *page.negative):
+        assert trigger.title == "a.txt"
+        assert any(text.startswith(trigger.before) for text in texts)
+    assert all(trigger.coefficient < 0 for trigger in page.negative)
+
+
+def test_show_prints_what_the_query_gives(study):
+    page = memory_page(study.folder, "L0.2")
+    result = CliRunner().invoke(app, ["show", str(study.folder), "L0.2", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == json.loads(json.dumps(asdict(page)))
+
+
+def test_show_lets_no_control_character_through(study):
+    shown = ""
+    for memory in range(22):
+        result = CliRunner().invoke(app, ["show", str(study.folder), f"L2.{memory}", "--count", "9"])
+        assert result.exit_code == 0, result.output
+        shown += result.stdout
+    assert "<script>" in shown
+    assert "[bold]" in shown
+    assert "\x1b[31m" not in shown
+    assert "\u202e" not in shown
+
+
+def test_show_says_what_is_wrong(study, tmp_path):
+    for name, message in (
+        ("L9.0", "There is no memory L9.0. The study's model has layers 0 to 2."),
+        ("L1.22", "There is no memory L1.22. Layer 1 has memories 0 to 21."),
+        ("L1", "names a whole layer"),
+    ):
+        with pytest.raises(MemoryNameError, match=message):
+            memory_page(study.folder, name)
+    with pytest.raises(StudyError, match="holds no study: expected a study.json"):
+        memory_page(tmp_path, "L0.0")
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(StudyError, match="cannot be read as a study's manifest"):
+        memory_page(tmp_path, "L0.0")
+    (tmp_path / "study.json").write_text('{"schema": 99}')
+    with pytest.raises(StudyError, match="written with schema 99; this ffscope reads schema 1"):
+        memory_page(tmp_path, "L0.0")
+    (tmp_path / "study.json").write_text(json.dumps({**study.manifest, "stages": {}}))
+    with pytest.raises(StudyError, match="has no triggers yet"):
+        memory_page(tmp_path, "L0.0")
