@@ -45,7 +45,7 @@ def test_a_million_sentences_under_a_memory_ceiling(tmp_path, tokenizer):
     draw = random.Random(0)
     with (tmp_path / "text.jsonl").open("w") as out:
         for _ in range(SENTENCES // 20):
-            words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(4, 9))) for _ in range(20)]
+            words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(7, 11))) for _ in range(20)]
             print(json.dumps({"text": " ".join(f"{word.capitalize()}." for word in words)}), file=out)
     command = [
         sys.executable,

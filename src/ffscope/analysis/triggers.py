@@ -178,7 +178,8 @@ def batch_tokens(model: MemoryModel, rarity: int) -> int:
 
 def batch_rows(model: MemoryModel) -> int:
     """How many sentences a batch has at most."""
-    return max(64, _PUT_BY // (6 * sum(model.memories)))
+    room = _PUT_BY // 2**7 if model.device.type == "cpu" else _PUT_BY
+    return max(64, room // (6 * sum(model.memories)))
 
 
 def _names(groups: list[Group]) -> dict[str, Any]:

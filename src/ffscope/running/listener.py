@@ -13,8 +13,8 @@ from ffscope.running.top import RunningTop
 
 SAMPLE = 10
 """How many firing prefixes are sampled for every memory."""
-_TOGETHER = 256  # picked prefixes that are sorted into the histograms at once
-_AT_ONCE = 2**22  # coefficients that are sorted together
+_TOGETHER = 256  # picked prefixes that wait to be sorted into the histograms
+_ON_CPU, _ELSEWHERE = 2**20, 2**24  # coefficients that are sorted together
 Prefixes = Literal["best", "all"]
 
 
@@ -52,17 +52,35 @@ class Listener:
         self.tally = Tally(memories, device)
         self._prefixes = prefixes
         self._at_the_end = device.type != "cpu" and prefixes == "best"
-        self._picked: list[tuple[Tensor, Tensor]] = []
+        self._at_once = _ON_CPU if device.type == "cpu" else _ELSEWHERE
+        self._waiting = 0
+        self._picked = torch.empty((_TOGETHER, memories), device=device)
+        self._picked_prefixes = torch.empty(_TOGETHER, dtype=torch.int64, device=device)
+        self._highest = torch.empty((0, memories), device=device)
 
     def begin(self, passing: Passing) -> None:
         """A batch is about to pass."""
         self._passing = passing
         batch, memories, device = len(passing.first_prefixes), len(self.top.keys), self.top.keys.device
-        self._best = torch.empty((batch, memories), device=device)
-        self._rows = torch.empty((len(passing.picked_prefixes), memories), device=device)
+        # Room is made once and used again: allocations of many sizes would scatter the memory.
+        if len(self._highest) < batch:
+            self._highest = torch.empty((batch, memories), device=device)
+        self._best = self._highest[:batch]
+        self._rows = self._room(passing.picked_prefixes)
         if self._at_the_end:
             self._position = torch.empty((batch, memories), dtype=torch.int16, device=device)
             self._lowest = (torch.empty_like(self._best), torch.empty_like(self._position)) if self.low else None
+
+    def _room(self, prefixes: Tensor) -> Tensor:
+        """Where the coefficients at the picked prefixes of a batch are put."""
+        if self._waiting + len(prefixes) > len(self._picked):
+            self._sort()
+        if len(prefixes) > len(self._picked):
+            self._picked = self._picked.new_empty((len(prefixes), self._picked.shape[1]))
+            self._picked_prefixes = self._picked_prefixes.new_empty(len(prefixes))
+        place = slice(self._waiting, self._waiting + len(prefixes))
+        self._picked_prefixes[place] = prefixes
+        return self._picked[place]
 
     def hear(self, coefficients: Float[Tensor, "batch pos some"], columns: slice) -> None:
         """The coefficients of some of the memories. What stands before the sentences, BOS, is no prefix."""
@@ -94,21 +112,19 @@ class Listener:
             self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
             if self.low is not None and self._lowest is not None:
                 self.low.watch_all(*self._lowest, self._passing.first_prefixes)
-        if len(self._rows):
-            self._picked.append((self._rows, self._passing.picked_prefixes))
-        if sum(len(prefixes) for _, prefixes in self._picked) >= _TOGETHER:
-            self._sort()
+        self._waiting += len(self._rows)
 
     def _sort(self) -> None:
         """Put the picked prefixes where they belong: many at once, since each time has its own cost."""
-        if self._picked:
-            coefficients, prefixes = (torch.cat(same) for same in zip(*self._picked, strict=True))
-            self._picked = []
-            width = max(1, _AT_ONCE // len(prefixes))
-            for start in range(0, coefficients.shape[1], width):
-                columns = slice(start, min(start + width, coefficients.shape[1]))
-                self.tally.sort(coefficients[:, columns], columns)
-                self.sample.watch(coefficients[:, columns], prefixes, columns)
+        if not self._waiting:
+            return
+        coefficients, prefixes = self._picked[: self._waiting], self._picked_prefixes[: self._waiting]
+        self._waiting = 0
+        width = max(1, self._at_once // len(prefixes))
+        for start in range(0, coefficients.shape[1], width):
+            columns = slice(start, min(start + width, coefficients.shape[1]))
+            self.tally.sort(coefficients[:, columns], columns)
+            self.sample.watch(coefficients[:, columns], prefixes, columns)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps."""

@@ -12,13 +12,12 @@ class Table:
 
     def __init__(self, memories: int, width: int, device: torch.device) -> None:
         self.keys = torch.full((memories, width), EMPTY, dtype=torch.int64, device=device)
-        self._pending: list[tuple[Tensor, Tensor]] = []
+        # A merge costs much the same for one key of a memory as for several, so they wait for each other. The room in which they
+        # do is made once: small things that live long, between large ones that do not, would scatter the memory.
+        room = max(1024, self.keys.numel() // 2)
+        self._waiting_memories = torch.empty(room, dtype=torch.int64, device=device)
+        self._waiting_keys = torch.empty(room, dtype=torch.int64, device=device)
         self._waiting = 0
-
-    @property
-    def patience(self) -> int:
-        """How many keys may wait before they are merged: a merge costs the same for one key of a memory as for several."""
-        return self.keys.numel() // 2
 
     def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"]) -> Int[Tensor, "some few"]:
         """What the keys of some memories are ordered by; no two different keys of a memory rank the same."""
@@ -26,17 +25,23 @@ class Table:
 
     def offer(self, memories: Int[Tensor, "new"], keys: Int[Tensor, "new"]) -> None:
         """Let some keys take part, now or when enough others wait with them."""
-        self._pending.append((memories, keys))
-        self._waiting += len(keys)
-        if self._waiting > self.patience:
-            self.merge()
+        taken = 0
+        while taken < len(keys):
+            some = min(len(keys) - taken, len(self._waiting_keys) - self._waiting)
+            place = slice(self._waiting, self._waiting + some)
+            self._waiting_memories[place] = memories[taken : taken + some]
+            self._waiting_keys[place] = keys[taken : taken + some]
+            self._waiting += some
+            taken += some
+            if self._waiting == len(self._waiting_keys):
+                self.merge()
 
     def merge(self) -> None:
         """Let those that wait take their places."""
-        if not self._pending:
+        if not self._waiting:
             return
-        memories, keys = (torch.cat(same) for same in zip(*self._pending, strict=True))
-        self._pending, self._waiting = [], 0
+        memories, keys = self._waiting_memories[: self._waiting], self._waiting_keys[: self._waiting]
+        self._waiting = 0
         memories, order = memories.sort()
         keys = keys[order]
         touched, counts = memories.unique_consecutive(return_counts=True)
