@@ -153,9 +153,9 @@ def test_an_interrupted_search_ends_with_the_same_bytes(at, stop, llama, corpus,
     run, count = Search.run, itertools.count(1)
 
     def stopping(self, batch):
-        run(self, batch)
         if next(count) == at:
             raise stop
+        run(self, batch)
 
     monkeypatch.setattr(Search, "run", stopping)
     with pytest.raises(stop):
@@ -383,6 +383,26 @@ def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
     assert study.manifest["corpus"]["searched"]["sentences"] == 5
     assert study.manifest["corpus"]["held_out"]["documents"] == 1
     assert {row["sentence"] for row in found(study)} <= set(range(5))
+
+
+@pytest.mark.parametrize("together", [(1, 10), (7, 300), (1000, 10**6)])
+def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffscope.corpus.sentences._TOGETHER", together)
+    rows = [
+        {
+            "text": f"The {'abcdefgh'[i % 8]} number {'xyzuv'[i // 8 % 5]} {'klmn'[i // 40]}. Again {'abc'[i % 3]} {'b' * i}."
+        }
+        for i in range(100)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for sentences, held_out in ((10, {19}), (50, {19, 39})):
+        study = triggers(
+            llama, Reading(str(tmp_path / "a.jsonl"), sentences=sentences), tmp_path / f"{sentences}", searching=QUICK
+        )
+        kept = found(study, "sentences.parquet")
+        assert sum(not row["held_out"] for row in kept) == sentences
+        assert {row["document"] for row in kept if row["held_out"]} == held_out
+        assert {row["document"] for row in found(study, "documents.parquet")} == {row["document"] for row in kept}
 
 
 def test_duplicates_are_dropped_and_counted(llama, tmp_path):

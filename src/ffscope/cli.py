@@ -214,7 +214,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        err.print("Interrupted. The same command goes on from here.")
+        err.print("Interrupted.")
         sys.exit(130)
     except FfscopeError as error:
         if _debugging:

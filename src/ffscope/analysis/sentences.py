@@ -56,9 +56,10 @@ def write_sentences(study: Study, tokenizer: Any, reading: Reading, *, progress:
 
 
 class _Paragraph(NamedTuple):
-    """Where a paragraph is from."""
+    """Where a paragraph is from: which of the two corpora, which document of it, which place in that."""
 
-    document: int
+    apart: bool
+    number: int
     position: int
     held_out: bool
     title: str | None
@@ -77,6 +78,7 @@ class _Text:
         self._digest = blake2b(digest_size=16)
         self._documents: list[dict[str, Any]] = []
         self._last = -1  # the last document that is in the table
+        self._corpus_end: int | None = None  # where the documents of a held-out file begin
 
     @property
     def signature(self) -> list[Any]:
@@ -86,11 +88,10 @@ class _Text:
         """Row groups of sentences; the documents they are from go into their own table meanwhile."""
         rows: list[dict[str, Any]] = []
         for paragraph, sentences in self.cutter.sentences(self._paragraphs()):
-            if not self._enough(held_out=paragraph.held_out):
-                self._note(paragraph)
-            rows += [
-                self._row(sentence, paragraph) for sentence in sentences if self._wanted(sentence, paragraph.held_out)
-            ]
+            if self._past_the_end(paragraph):
+                continue
+            at = self._note(paragraph)
+            rows += [self._row(sentence, paragraph, at) for sentence in sentences if self._wanted(sentence, paragraph)]
             if len(rows) >= _ROWS:
                 yield rows
                 rows = []
@@ -101,13 +102,12 @@ class _Text:
 
     def _paragraphs(self) -> Iterator[tuple[_Paragraph, str]]:
         """Every paragraph that may be wanted. Reading ends when enough are to be searched and a document is held out."""
-        before, any_held_out = 0, False
-        for kind, corpus in enumerate(self.corpora):
-            number = 0
+        any_held_out = False
+        for apart, corpus in zip((False, True), self.corpora, strict=False):
             for number, document in enumerate(corpus):
-                held_out = kind == 1 or (self.reading.held_out is None and number % _EVERY == _EVERY - 1)
-                if self._enough(held_out=kind == 1):
-                    if kind == 1 or any_held_out or self.reading.held_out:
+                held_out = apart or (self.reading.held_out is None and number % _EVERY == _EVERY - 1)
+                if self._enough(held_out=apart):
+                    if apart or any_held_out or self.reading.held_out:
                         break
                     if not held_out:
                         continue
@@ -115,33 +115,42 @@ class _Text:
                 empty = True
                 for position, text in enumerate(document.paragraphs):
                     empty = False
-                    yield _Paragraph(before + number, position, held_out, document.title, document.topic), text
+                    yield _Paragraph(apart, number, position, held_out, document.title, document.topic), text
                     if self._enough(held_out=held_out):
                         break
                 corpus.skipped["documents without text"] += empty
-            before += number + 1
+
+    def _past_the_end(self, paragraph: _Paragraph) -> bool:
+        """Whether a paragraph was read ahead of what is wanted: paragraphs come in groups."""
+        one_more = paragraph.number > self._last and self.counts["documents held out"] > 0
+        late = self.reading.held_out is None and self._enough(held_out=False) and one_more
+        return late or self._enough(held_out=paragraph.held_out)
 
     def _enough(self, *, held_out: bool) -> bool:
         limit = self.reading.sentences
         return limit is not None and self.counts["held out" if held_out else "searched"] >= limit
 
-    def _wanted(self, sentence: Sentence, held_out: bool) -> bool:
-        if self._enough(held_out=held_out):
+    def _wanted(self, sentence: Sentence, paragraph: _Paragraph) -> bool:
+        if self._enough(held_out=paragraph.held_out):
             return False
         if self._seen is not None and not self._seen.new(sentence.text):
             self.counts["duplicates"] += 1
             return False
         return True
 
-    def _note(self, paragraph: _Paragraph) -> None:
-        """Have a document in the table when its first paragraph comes."""
-        document, _, held_out, title, topic = paragraph
-        if document > self._last:
-            self._last = document
-            self.counts.update({"documents": 1, "documents held out": int(held_out)})
-            self._documents.append({"document": document, "title": title, "topic": topic, "held_out": held_out})
+    def _note(self, paragraph: _Paragraph) -> int:
+        """The number of a paragraph's document, which is in the table from its first paragraph on."""
+        if paragraph.apart and self._corpus_end is None:
+            self._corpus_end = self._last + 1
+        number = paragraph.number + (self._corpus_end or 0)
+        if number > self._last:
+            self._last = number
+            self.counts.update({"documents": 1, "documents held out": int(paragraph.held_out)})
+            row = {"document": number, "title": paragraph.title, "topic": paragraph.topic}
+            self._documents.append({**row, "held_out": paragraph.held_out})
+        return number
 
-    def _row(self, sentence: Sentence, paragraph: _Paragraph) -> dict[str, Any]:
+    def _row(self, sentence: Sentence, paragraph: _Paragraph, document: int) -> dict[str, Any]:
         number, length = self.counts["sentences"], len(sentence.tokens)
         side = "held out" if paragraph.held_out else "searched"
         self.counts.update(
@@ -150,7 +159,7 @@ class _Text:
         self._digest.update(f"{side} {sentence.tokens} {sentence.next_token}\n".encode())
         return {
             "sentence": number,
-            "document": paragraph.document,
+            "document": document,
             "paragraph": paragraph.position,
             "text": sentence.text,
             "tokens": sentence.tokens,

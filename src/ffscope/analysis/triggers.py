@@ -85,12 +85,17 @@ class _Stage:
         self.done = self.sentences = self.prefixes = 0
         self.seconds = 0.0
         note = checkpoint.read_note(study)
-        tokens = (
-            searching.batch_tokens
-            or (note or {}).get("settings", {}).get("batch_tokens")
-            or batch_tokens(model, self.rarity)
-        )
-        self.settings = {**settings, "batch_tokens": tokens, "picked_one_in": self.rarity, "histogram_edges": EDGES}
+        # A search that was begun goes on with its own batches, on whatever device.
+        begun = {} if note is None else note["settings"]
+        tokens = searching.batch_tokens or begun.get("batch_tokens") or batch_tokens(model, self.rarity)
+        rows = begun.get("batch_sentences") or batch_rows(model)
+        self.settings = {
+            **settings,
+            "batch_tokens": tokens,
+            "batch_sentences": rows,
+            "picked_one_in": self.rarity,
+            "histogram_edges": EDGES,
+        }
         wanted = {name: value for name, value in asdict(searching).items() if name != "batch_tokens"}
         self.search = Search(model, **wanted, rarity=self.rarity)
         if note is not None:
@@ -112,26 +117,28 @@ class _Stage:
         """Run every batch that is left; leave a checkpoint now and then, and when interrupted."""
         start = saved = time.perf_counter()
         earlier, begun_at = self.seconds, self.prefixes
-        with self.search.listening():
+        with self.search.listening(), _uninterrupted() as interrupted:
             for batch in self._batches_left():
-                with _uninterrupted() as interrupted:
-                    self.search.run(batch)
-                    self.done += 1
-                    self.sentences += len(batch.sentences)
-                    self.prefixes += batch.tokens.size
-                    now = time.perf_counter()
-                    self.seconds = earlier + now - start
-                    if now - saved > checkpoint_every or interrupted():
-                        self._save()
-                        saved = time.perf_counter()
+                self.search.run(batch)
+                self.done += 1
+                self.sentences += len(batch.sentences)
+                self.prefixes += batch.tokens.size
+                now = time.perf_counter()
+                self.seconds = earlier + now - start
                 rate = (self.prefixes - begun_at) / (now - start)
                 left = (self.total["prefixes"] - self.prefixes) / rate
                 progress(Progress("searching", self.sentences, self.total["sentences"], rate=rate, left=left))
+                if interrupted() or now - saved > checkpoint_every:
+                    self._save()
+                    saved = time.perf_counter()
+                if interrupted():
+                    logger.warning("Stopped after %d sentences; the same command goes on from there.", self.sentences)
+                    break
 
     def _batches_left(self) -> Iterator[Batch]:
         before = int(self.search.bos is not None)
-        read = chunks(self.study.path("sentences.parquet"))
-        made = batches(read, tokens=self.settings["batch_tokens"], before=before, rows=batch_rows(self.model))
+        tokens, rows = self.settings["batch_tokens"], self.settings["batch_sentences"]
+        made = batches(chunks(self.study.path("sentences.parquet")), tokens=tokens, before=before, rows=rows)
         for number, batch in enumerate(made):
             if number >= self.done:
                 yield batch
@@ -233,7 +240,7 @@ def _lists(offsets: Any, values: Any) -> pa.ListArray:
 
 @contextmanager
 def _uninterrupted() -> Iterator[Callable[[], bool]]:
-    """Have Ctrl-C wait for the end of the block, so that a batch is counted wholly or not at all; a second one does not wait."""
+    """Have Ctrl-C wait until the block is left, so that a batch counts wholly or not at all; a second one does not wait."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # only the main thread is interrupted
         return
