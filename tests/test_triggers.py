@@ -349,7 +349,8 @@ def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer,
         plain.model.layers[layer].mlp.up_proj.bias[3] = number
     model = lay_out(plain, tokenizer)
     with pytest.raises(
-        CoefficientError, match=rf"Sentence \d+ gives memory L{layer}.3 the coefficient (nan|-?inf), so nothing"
+        CoefficientError,
+        match=rf"Sentence \d+ \('.+'\) gives memory L{layer}.3 the coefficient (nan|-?inf), so nothing",
     ):
         triggers(model, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
 

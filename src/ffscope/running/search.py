@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from ffscope.corpus.batches import Batch
-from ffscope.errors import CoefficientError, ProofError
+from ffscope.errors import CoefficientError, MemoryNameError, ProofError
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part
 from ffscope.running.listener import Listener, Passing, Prefixes
 from ffscope.running.sample import mix
+from ffscope.tokens import visible
 
 
 class Group(NamedTuple):
@@ -59,6 +60,10 @@ class Search:
                     self.groups.append(Group(layer, part, numbers, within, slice(columns, columns + len(numbers))))
                     columns += len(numbers)
             before += count
+        if not names:
+            raise MemoryNameError(
+                "None of these layers has any of these memories. Choose others with --layers and --memories."
+            )
         self.listener = Listener(
             torch.cat(names).to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed
         )
@@ -134,9 +139,11 @@ class Search:
                 if len(wrong):
                     number = coefficients[tuple(wrong[0].tolist())].item()
                     memory = int(group.memories[wrong[0, 2]])
+                    text = visible(self.model.tokenizer.decode(batch.tokens[row]))
                     return (
-                        f"Sentence {sentence} gives memory L{group.layer}.{memory} the coefficient {number}, so nothing can be "
-                        f"ranked. Expected finite numbers: in {self.model.dtype}, try --dtype float32, or bfloat16 for its range."
+                        f"Sentence {sentence} ({text!r}) gives memory L{group.layer}.{memory} the coefficient {number}, so nothing "
+                        "can be ranked. Expected finite numbers. This was run in "
+                        f"{str(self.model.dtype).removeprefix('torch.')}: try --dtype float32, or bfloat16 for its range."
                     )
         return "A coefficient is not finite in a batch, though in none of its sentences alone. Try --dtype float32."
 
