@@ -88,18 +88,18 @@ def _checked(study: Study, name: str) -> Memory:
     return memory
 
 
-def _open_tables(database: duckdb.DuckDBPyConnection, study: Study) -> None:
+def _open_tables(database: Any, study: Study) -> None:
     for file in study.folder.glob("*.parquet"):
         database.read_parquet(str(file)).create_view(file.stem)
 
 
-def _listed(database: duckdb.DuckDBPyConnection, table: str, memory: Memory) -> list[tuple[Any, ...]]:
+def _listed(database: Any, table: str, memory: Memory) -> list[tuple[Any, ...]]:
     """Rank, coefficient, sentence and position of a memory's triggers."""
     query = f"SELECT rank, coefficient, sentence, position FROM {table} WHERE layer = ? AND memory = ? ORDER BY rank"
     return database.execute(query, memory).fetchall()
 
 
-def _told(database: duckdb.DuckDBPyConnection, places: list[tuple[Any, ...]]) -> list[Trigger]:
+def _told(database: Any, places: list[tuple[Any, ...]]) -> list[Trigger]:
     """Places with their text."""
     if not places:
         return []
@@ -115,7 +115,7 @@ def _told(database: duckdb.DuckDBPyConnection, places: list[tuple[Any, ...]]) ->
     return [_trigger(place, sentences[place[2]], spelt) for place in places]
 
 
-def _spellings(database: duckdb.DuckDBPyConnection, sentences: Any) -> dict[int, str]:
+def _spellings(database: Any, sentences: Any) -> dict[int, str]:
     tokens = sorted({token for _, tokens, _, after, _ in sentences for token in (*tokens, after)})
     return dict(
         database.execute("SELECT token, text FROM vocabulary WHERE token IN (SELECT unnest(?))", [tokens]).fetchall()
