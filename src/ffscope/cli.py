@@ -1,7 +1,6 @@
 """One command per question: parse, call, print."""
 
 import json
-import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -37,7 +36,17 @@ from ffscope.options import (
     Top,
     Trust,
 )
-from ffscope.terminal import err, out, print_findings, print_memory, print_story, print_study, showing_progress, working
+from ffscope.terminal import (
+    err,
+    out,
+    own_name,
+    print_findings,
+    print_memory,
+    print_story,
+    print_study,
+    showing_progress,
+    working,
+)
 
 app = typer.Typer(
     name="ffscope",
@@ -205,8 +214,11 @@ def demo(debug: Debug = False) -> None:
         out.print(Text(f"\n$ {command}", style="bold"))
         run()
     out.print("\nYour own model, in the same way (a folder, a hub name or a .gguf file):")
-    command = "ffscope" if shutil.which("ffscope") else sys.argv[0]
+    command = own_name()
     out.print(f'{command} check MODEL\n{command} trace MODEL "your text"', markup=False)
+    out.print(
+        f"{command} triggers MODEL --corpus vital-articles --sentences 300 --out study", markup=False, soft_wrap=True
+    )
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 import logging
 import os
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -157,15 +159,19 @@ def print_study(study: "Study") -> None:
     corpus, stage = study.manifest["corpus"], study.manifest["stages"]["triggers"]
     searched, held_out = corpus["searched"], corpus["held_out"]
     memories = sum(study.manifest["model"]["memories"])
-    out.print(
+    lines = (
         f"{searched['prefixes']:,} prefixes of {searched['sentences']:,} sentences searched for {memories:,} memories in "
         f"{_span(stage['seconds'])}, {stage['tokens_per_second']:,} a second; {held_out['sentences']:,} sentences held out.",
-        markup=False,
+        f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at a memory:",
+        f"{own_name()} show {shlex.quote(str(study.folder))} L0.0",
     )
-    out.print(
-        f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at one memory:", markup=False
-    )
-    out.print(f"ffscope show {shlex.quote(str(study.folder))} L0.0", markup=False, soft_wrap=True)
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def own_name() -> str:
+    """How this program is called from where its user is."""
+    return "ffscope" if shutil.which("ffscope") else sys.argv[0]
 
 
 def print_memory(page: "MemoryPage", count: int) -> None:
