@@ -420,6 +420,7 @@ def test_a_corpus_without_a_sentence(content, llama, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):
         triggers(llama, Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+    assert not (tmp_path / "study").exists()
     (tmp_path / "b.txt").write_text("Now it has one.")
     triggers(llama, Reading(str(tmp_path / "b.txt")), tmp_path / "study", searching=QUICK)
 

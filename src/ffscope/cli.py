@@ -169,6 +169,7 @@ def triggers(
     debug: Debug = False,
 ) -> None:
     """Find, for every memory, the prefixes of a corpus with the highest coefficients. Interrupted, it goes on where it was."""
+    _check_early(out_, corpus, held_out)
     with working(f"Loading {model} …"):
         from ffscope.analysis.sentences import Reading
         from ffscope.analysis.triggers import Searching
@@ -219,6 +220,17 @@ def demo(debug: Debug = False) -> None:
     out.print(
         f"{command} triggers MODEL --corpus vital-articles --sentences 300 --out study", markup=False, soft_wrap=True
     )
+
+
+def _check_early(folder: Path, *sources: str | None) -> None:
+    """Say what is wrong with a study's folder or its corpora before a model is loaded."""
+    from ffscope.corpus.documents import Corpus
+    from ffscope.study import refuse_foreign
+
+    refuse_foreign(folder)
+    for source in sources:
+        if source is not None:
+            Corpus(source)
 
 
 def main() -> None:

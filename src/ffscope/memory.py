@@ -62,4 +62,5 @@ def parse_numbers(text: str, count: int, what: str) -> list[int]:
 
 def _suggestion(name: str) -> str:
     numbers = re.findall(r"\d+", name, re.ASCII)
-    return f". Did you mean 'L{numbers[0]}.{numbers[1]}'?" if len(numbers) == 2 else "."
+    suggested = f"L{'.'.join(numbers)}"
+    return f". Did you mean {suggested!r}?" if len(numbers) == 2 and _NAME.fullmatch(suggested) else "."

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ffscope.errors import StudyError
+from ffscope.memory import Memory
 
 SCHEMA_VERSION = 1
 _INT, _LIST = pa.int32(), pa.list_(pa.int32())
@@ -95,14 +96,19 @@ class Study:
         """A model's study to add to: the one that is there, or a new one. No other process writes to it meanwhile."""
         path = Path(folder)
         with _one_sentence(path):
-            _refuse_foreign(path)
+            refuse_foreign(path)
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             for left in path.glob(f"*{_UNFINISHED}"):
                 left.unlink()
             study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
             study._must_match("model", {name: value for name, value in model.items() if name != "source"})
-            yield study
+            try:
+                yield study
+            finally:
+                if [entry.name for entry in path.iterdir()] == [_LOCK]:  # nothing came of it
+                    (path / _LOCK).unlink()
+                    path.rmdir()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -110,6 +116,12 @@ class Study:
 
     def path(self, name: str) -> Path:
         return self.folder / name
+
+    def searched(self) -> tuple[int, Memory]:
+        """How many memories were searched, and the first of them."""
+        with pq.ParquetFile(self.path("memories.parquet")) as table:
+            first = next(table.iter_batches(1, columns=["layer", "memory"])).to_pylist()[0]
+            return table.metadata.num_rows, Memory(**first)
 
     def done(self, stage: str, settings: dict[str, Any]) -> bool:
         """Whether a stage is finished; with other settings than these, it must not be mixed with them."""
@@ -160,7 +172,7 @@ def _empty(model: dict[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA_VERSION, "model": model, "corpus": {}, "settings": {}, "stages": {}}
 
 
-def _refuse_foreign(folder: Path) -> None:
+def refuse_foreign(folder: Path) -> None:
     """Raise where a folder holds something, and it is no study."""
     if folder.exists() and not folder.is_dir():
         raise StudyError(f"{folder} is a file. Name a folder for the study, new or a study's own.")

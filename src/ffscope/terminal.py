@@ -158,12 +158,12 @@ def print_study(study: "Study") -> None:
     """What a search left behind, and what to do with it."""
     corpus, stage = study.manifest["corpus"], study.manifest["stages"]["triggers"]
     searched, held_out = corpus["searched"], corpus["held_out"]
-    memories = sum(study.manifest["model"]["memories"])
+    memories, first = study.searched()
     lines = (
         f"{searched['prefixes']:,} prefixes of {searched['sentences']:,} sentences searched for {memories:,} memories in "
         f"{_span(stage['seconds'])}, {stage['tokens_per_second']:,} a second; {held_out['sentences']:,} sentences held out.",
         f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at a memory:",
-        f"{own_name()} show {shlex.quote(str(study.folder))} L0.0",
+        f"{own_name()} show {shlex.quote(str(study.folder))} {first}",
     )
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)

@@ -48,6 +48,7 @@ def write_sentences(study: Study, tokenizer: Any, reading: Reading, *, progress:
             sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
             progress(Progress("reading", text.counts["sentences"]))
         text.refuse_empty()
+    progress(Progress("reading", text.counts["sentences"], text.counts["sentences"]))
     with study.table("vocabulary.parquet") as vocabulary:
         vocabulary.write_table(_vocabulary(tokenizer))
     text.say_what_was_left_out()
