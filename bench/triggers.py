@@ -1,6 +1,6 @@
 """What the search for triggers costs over the bare forward pass of the model's body, on the same batches.
 
-python bench/triggers.py                                       wiki16 where it is at hand, else random weights of its shape
+python bench/triggers.py                                       16 layers, 256 wide, 1,024 memories each, random weights
 python bench/triggers.py --shape paper --dtype bfloat16        16 layers, 1,024 wide, 4,096 memories each, random weights
 """
 

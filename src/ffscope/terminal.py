@@ -199,7 +199,7 @@ def _print_triggers(triggers: "list[Trigger]") -> None:
     highest = max(abs(trigger.coefficient) for trigger in triggers)
     room = out.width - 28
     for trigger in triggers:
-        token = _short(trigger.token, 24)
+        token = visible(trigger.token, 24)
         before = visible(trigger.before, longest=None)
         kept = max(10, room - len(token))
         shade = (
@@ -210,11 +210,6 @@ def _print_triggers(triggers: "list[Trigger]") -> None:
             f"{trigger.coefficient:>8.3f}  ",
             before if len(before) <= kept else f"…{before[-kept + 1 :]}",
             (token, f"bold {shade}"),
-            (f" {_short(trigger.next_token, 12)}", "bright_black"),
+            (f" {visible(trigger.next_token, 12)}", "bright_black"),
         )
         out.print(line, no_wrap=True, overflow="ellipsis")
-
-
-def _short(token: str, longest: int) -> str:
-    shown = visible(token)
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -43,7 +44,11 @@ def write_sentences(study: Study, tokenizer: Any, reading: Reading, *, progress:
     if study.done("sentences", settings):
         return
     start = time.perf_counter()
-    with study.table("documents.parquet") as documents, study.table("sentences.parquet") as sentences:
+    with (
+        study.table("documents.parquet") as documents,
+        study.table("sentences.parquet") as sentences,
+        text.knowing_duplicates(),
+    ):
         for rows in text.rows(documents):
             sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
             progress(Progress("reading", text.counts["sentences"]))
@@ -75,7 +80,7 @@ class _Text:
         self.cutter = Cutter(tokenizer, language=reading.language, max_tokens=reading.max_tokens)
         self.corpora = [Corpus(source, field=reading.field) for source in (reading.corpus, reading.held_out) if source]
         self.counts: Counter[str] = Counter()
-        self._seen = Seen() if reading.dedupe else None
+        self._seen: Seen | None = None  # where duplicates are dropped, and while they are
         self._digest = blake2b(digest_size=16)
         self._documents: list[dict[str, Any]] = []
         self._last = -1  # the last document that is in the table
@@ -84,6 +89,12 @@ class _Text:
     @property
     def signature(self) -> list[Any]:
         return [corpus.signature for corpus in self.corpora]
+
+    @contextmanager
+    def knowing_duplicates(self) -> Iterator[None]:
+        """Within the block, sentences that were met before are dropped, if that is wanted."""
+        with closing(Seen()) if self.reading.dedupe else nullcontext() as self._seen:
+            yield
 
     def rows(self, documents: Any) -> Iterator[list[dict[str, Any]]]:
         """Row groups of sentences; the documents they are from go into their own table meanwhile."""
