@@ -18,6 +18,7 @@ from transformers import OPTConfig, OPTForCausalLM
 from ffscope import MemoryModel, read
 from ffscope.analysis.triggers import batch_rows, batch_tokens, rarity
 from ffscope.corpus.batches import Batch, Chunk, batches
+from ffscope.running.passes import sentence_inputs
 from ffscope.running.search import Search
 
 SHAPES = {"wiki16": (256, 1024, 16384), "paper": (1024, 4096, 50265)}  # hidden, memories, vocabulary
@@ -90,7 +91,9 @@ class Race:
 
     @torch.no_grad()
     def _forward(self, batch: Batch) -> None:
-        self.body(input_ids=self.search.inputs(batch)["input_ids"], use_cache=False)
+        self.body(
+            input_ids=sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"], use_cache=False
+        )
 
     def _seconds(self, run: Callable[[], object]) -> float:
         self._wait()

@@ -10,6 +10,7 @@ from ffscope.corpus.batches import Batch
 from ffscope.errors import ProofError
 from ffscope.models.loading import lay_out
 from ffscope.running.keys import coefficients_of
+from ffscope.running.passes import sentence_inputs
 from ffscope.running.search import Search
 
 
@@ -49,9 +50,11 @@ def test_a_pass_ends_with_the_last_coefficients(tokenizer):
 def test_the_sentence_stands_behind_bos(tokenizer):
     batch = next(some_batches())
     for bos, first in ((True, [tokenizer.bos_token_id]), (False, [])):
-        inputs = Search(read(tiny.make("gpt2"), tokenizer), top=1, bos=bos).inputs(batch)
+        search = Search(read(tiny.make("gpt2"), tokenizer), top=1, bos=bos)
+        inputs = sentence_inputs(search.model, batch.tokens, search.bos)
         assert inputs["input_ids"][0].tolist() == [*first, *batch.tokens[0].tolist()]
-    inputs = Search(read(tiny.make("bart"), tokenizer), top=1).inputs(batch)
+    search = Search(read(tiny.make("bart"), tokenizer), top=1)
+    inputs = sentence_inputs(search.model, batch.tokens, search.bos)
     assert inputs["decoder_input_ids"][0].tolist() == [3, *batch.tokens[0].tolist()]
 
 

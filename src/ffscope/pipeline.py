@@ -1,19 +1,46 @@
 """The stages in their order, each on the same study folder."""
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+from ffscope.analysis.agreement import find_agreement
+from ffscope.analysis.composition import Composition
+from ffscope.analysis.examples import ExampleWriter
+from ffscope.analysis.mutation import mutate
+from ffscope.analysis.refinement import Refinement
 from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.analysis.triggers import Searching, find_triggers
-from ffscope.errors import InputError
+from ffscope.analysis.values import read_values
+from ffscope.errors import CorpusError, InputError, LensError, StudyError
 from ffscope.models.account import account
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.progress import Tell, nobody
+from ffscope.running.observing import Observer, draw, observe
 from ffscope.study import Study
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Analysing:
+    """How the stages after the search look at a study. The defaults are the paper's numbers."""
+
+    lens: str = "norm"
+    examples: int = 4000
+    mutation_memories: int = 100  # of every layer
+    mutation_triggers: int = 50
+
+    @classmethod
+    def of(cls, study: Study, asked: dict[str, Any]) -> "Analysing":
+        """What is asked for; where that is None or missing, what the study was made with, or else the default."""
+        names = {field.name for field in fields(cls)}
+        held = {name: value for name, value in study.settings.items() if name in names}
+        return cls(**{**held, **{name: value for name, value in asked.items() if value is not None}})
 
 
 def triggers(
@@ -22,16 +49,137 @@ def triggers(
     out: Path | str,
     *,
     searching: Searching | None = None,
+    minutes: float | None = None,
     checkpoint_every: float = 60.0,
     progress: Tell = nobody,
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. What is there already is not done again."""
-    searching = searching or Searching()
-    reading = replace(reading, max_tokens=_room(model, reading.max_tokens, bos=searching.bos))
     with Study.writing(out, account(model)) as study:
-        write_sentences(study, model.tokenizer, reading, progress=progress)
-        find_triggers(study, model, searching, checkpoint_every=checkpoint_every, progress=progress)
+        _search(study, model, reading, searching or Searching(), minutes, checkpoint_every, progress)
     return study
+
+
+def analyse(stage: str, model: MemoryModel, folder: Path | str, *, progress: Tell = nobody, **asked: Any) -> Study:
+    """One stage after the search, on a study that has its triggers; `asked` are fields of Analysing."""
+    if stage not in STAGES:
+        raise StudyError(f"There is no stage {stage!r}. After the search come: {', '.join(STAGES)}.")
+    Study.open(folder).need("triggers")
+    with Study.writing(folder, account(model)) as study:
+        STAGES[stage](study, model, Analysing.of(study, asked), progress)
+    return study
+
+
+def run(
+    model: MemoryModel,
+    reading: Reading,
+    out: Path | str,
+    *,
+    searching: Searching | None = None,
+    minutes: float | None = None,
+    checkpoint_every: float = 60.0,
+    progress: Tell = nobody,
+    **asked: Any,
+) -> Study:
+    """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
+    with Study.writing(out, account(model)) as study:
+        _search(study, model, reading, searching or Searching(), minutes, checkpoint_every, progress)
+        how = Analysing.of(study, asked)
+        for stage in ("values", "agreement", "mutation"):
+            with _or_skipped(study, stage):
+                STAGES[stage](study, model, how, progress)
+        observers = []
+        for stage, observer in _OBSERVERS.items():
+            with _or_skipped(study, stage):
+                observers.append(observer(study, model, how))
+        with _or_skipped(study, *(observer.stage for observer in observers)):
+            _watch(study, model, how, observers, progress)
+        _report(study, progress)
+    return study
+
+
+def _search(
+    study: Study,
+    model: MemoryModel,
+    reading: Reading,
+    searching: Searching,
+    minutes: float | None,
+    checkpoint_every: float,
+    progress: Tell,
+) -> None:
+    reading = replace(reading, max_tokens=_room(model, reading.max_tokens, bos=searching.bos))
+    write_sentences(study, model.tokenizer, reading, progress=progress)
+    find_triggers(study, model, searching, minutes=minutes, checkpoint_every=checkpoint_every, progress=progress)
+
+
+def _values(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    read_values(study, model, lens=how.lens, progress=progress)
+
+
+def _agreement(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    find_agreement(study, model, lens=how.lens, progress=progress)
+
+
+def _mutation(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    mutate(study, model, memories=how.mutation_memories, triggers=how.mutation_triggers, progress=progress)
+
+
+def _composition(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    _watch(study, model, how, [_OBSERVERS["composition"](study, model, how)], progress)
+
+
+def _refinement(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    _watch(study, model, how, [_OBSERVERS["refinement"](study, model, how)], progress)
+
+
+STAGES: dict[str, Callable[[Study, MemoryModel, Analysing, Tell], None]] = {
+    "values": _values,
+    "agreement": _agreement,
+    "mutation": _mutation,
+    "composition": _composition,
+    "refinement": _refinement,
+}
+_OBSERVERS: dict[str, Callable[[Study, MemoryModel, Analysing], Observer]] = {
+    "composition": lambda study, model, how: Composition(study, model, lens=how.lens, count=how.examples),
+    "refinement": lambda study, model, how: Refinement(model, lens=how.lens, count=how.examples),
+}
+
+
+def _watch(study: Study, model: MemoryModel, how: Analysing, observers: list[Observer], progress: Tell) -> None:
+    """The examples, and what is observed at them, in one pass."""
+    examples = draw(study, how.examples, study.settings["seed"])
+    everyone: list[Observer] = [ExampleWriter(study, examples, how.examples), *observers]
+    left = [observer for observer in everyone if not study.done(observer.stage, observer.settings)]
+    if not left:
+        return
+    if len(examples) < how.examples:
+        logger.warning(
+            "The held-out text has %d prefixes; all of them are examples, not %d.", len(examples), how.examples
+        )
+    lens = None if model.top is None else model.lens(how.lens)
+    observe(study, model, left, examples, lens=lens, progress=progress)
+
+
+@contextmanager
+def _or_skipped(study: Study, *stages: str) -> Iterator[None]:
+    """Where a model or a text does not allow a stage, the study says so and goes on."""
+    try:
+        yield
+    except (LensError, CorpusError) as error:
+        for stage in stages:
+            logger.warning("Left out: %s. %s", stage, error)
+            study.skip(stage, str(error))
+
+
+def _report(study: Study, progress: Tell) -> None:
+    try:
+        from ffscope.report.page import write_report
+    except ModuleNotFoundError as missing:  # a machine with a GPU may have torch and no more
+        logger.warning(
+            "Left out: the report, since %s is not installed. `ffscope report` makes it on a machine that has it.",
+            missing.name,
+        )
+        return
+    write_report(study, progress=progress)
 
 
 def _room(model: MemoryModel, max_tokens: int, *, bos: bool) -> int:

@@ -1,4 +1,4 @@
-"""The study folder: its manifest, the schemas of its files, and writes that leave a file whole or not at all."""
+"""The study folder: its manifest, and writes that leave a file whole or not at all."""
 
 import errno
 import fcntl
@@ -11,59 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ffscope.errors import StudyError
 from ffscope.memory import Memory
+from ffscope.schemas import SCHEMAS
 
 SCHEMA_VERSION = 1
-_INT, _LIST = pa.int32(), pa.list_(pa.int32())
-_TRIGGERS = pa.schema(
-    [
-        ("layer", _INT),
-        ("memory", _INT),
-        ("rank", _INT),
-        ("coefficient", pa.float32()),
-        ("sentence", _INT),
-        ("position", _INT),
-        ("next_token", _INT),
-    ]
-)
-SCHEMAS = {
-    "documents.parquet": pa.schema(
-        [("document", _INT), ("title", pa.string()), ("topic", pa.string()), ("held_out", pa.bool_())]
-    ),
-    "sentences.parquet": pa.schema(
-        [
-            ("sentence", _INT),
-            ("document", _INT),
-            ("paragraph", _INT),
-            ("text", pa.string()),
-            ("tokens", _LIST),
-            ("ends", _LIST),
-            ("next_token", _INT),
-            ("held_out", pa.bool_()),
-        ]
-    ),
-    "vocabulary.parquet": pa.schema([("token", _INT), ("text", pa.string())]),
-    "triggers.parquet": _TRIGGERS,
-    "negative_triggers.parquet": _TRIGGERS,
-    "memories.parquet": pa.schema(
-        [
-            ("layer", _INT),
-            ("memory", _INT),
-            ("seen", pa.int64()),
-            ("fired", pa.int64()),
-            ("mean", pa.float32()),
-            ("maximum", pa.float32()),
-            ("histogram", _LIST),
-            ("sample_coefficients", pa.list_(pa.float32())),
-            ("sample_sentences", _LIST),
-            ("sample_positions", _LIST),
-        ]
-    ),
-}
 _MANIFEST, _LOCK, _UNFINISHED = "study.json", ".lock", ".unfinished"
 
 
@@ -125,16 +79,38 @@ class Study:
 
     def done(self, stage: str, settings: dict[str, Any]) -> bool:
         """Whether a stage is finished; with other settings than these, it must not be mixed with them."""
-        if stage not in self.manifest["stages"]:
+        if not self.has(stage):
             return False
         self._must_match("settings", settings)
         return True
 
-    def finish(self, stage: str, settings: dict[str, Any], *, seconds: float, tokens: int) -> None:
-        """Note a stage as done. This is the last thing that a stage writes."""
+    def has(self, stage: str) -> bool:
+        """Whether a stage is finished."""
+        return self.manifest["stages"].get(stage, {}).get("done", False)
+
+    def need(self, stage: str, settings: dict[str, Any] | None = None) -> None:
+        """Raise where a stage that another builds on is not finished, or was done with other settings."""
+        if not self.done(stage, settings or {}):
+            why = self.manifest["stages"].get(stage, {}).get("why")
+            said = f": {why}" if why else f" yet. Run `ffscope {stage}` on it first, to its end."
+            raise StudyError(f"{self.folder} has no {stage}{said}")
+
+    def finish(
+        self, stage: str, settings: dict[str, Any], *, seconds: float, tokens: int | None = None, **account: Any
+    ) -> None:
+        """Note a stage as done, with what else is to be said of it. This is the last thing that a stage writes."""
         self.settings.update(settings)
-        per_second = round(tokens / seconds) if seconds else 0
-        self.manifest["stages"][stage] = {"done": True, "seconds": round(seconds, 3), "tokens_per_second": per_second}
+        per_second = None if tokens is None else round(tokens / seconds) if seconds else 0
+        done = {"done": True, "seconds": round(seconds, 3), "tokens_per_second": per_second}
+        self.manifest["stages"][stage] = {**done, **account}
+        self._write_manifest()
+
+    def skip(self, stage: str, why: str) -> None:
+        """Note that a stage cannot be done on this study."""
+        self.manifest["stages"][stage] = {"done": False, "why": why}
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
         self.manifest["versions"] = _versions()
         with self.replacing(_MANIFEST) as file:
             file.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

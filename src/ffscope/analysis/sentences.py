@@ -15,7 +15,8 @@ from ffscope.corpus.documents import Corpus
 from ffscope.corpus.sentences import Cutter, Seen, Sentence
 from ffscope.errors import CorpusError
 from ffscope.progress import Progress, Tell, nobody
-from ffscope.study import SCHEMAS, Study
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
 from ffscope.tokens import spelling
 
 logger = logging.getLogger(__name__)

@@ -1,18 +1,17 @@
 """What each layer does to the prediction at one position: before → the memories that contribute most → after."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ffscope.cases import Case, case
 from ffscope.errors import InputError
 from ffscope.memory import Memory
 from ffscope.models.lens import Lens, written
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.tokens import spelling
-
-Case = Literal["agreement", "residual", "ffn", "composition"]
 
 
 @dataclass(frozen=True)
@@ -111,13 +110,6 @@ def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, m
         active=int((coefficients > 0).sum()),
         memories=_contributions(model, lens, trace.layers[i], coefficients, memories),
     )
-
-
-def case(residual_top: int, ff_top: int, output_top: int) -> Case:
-    """Whose prediction the output's is: the residual's, the feed-forward layer's, both or neither."""
-    if residual_top == output_top:
-        return "agreement" if ff_top == output_top else "residual"
-    return "ffn" if ff_top == output_top else "composition"
 
 
 def _contributions(model: MemoryModel, lens: Lens, layer: int, coefficients: Tensor, count: int) -> list[Contribution]:

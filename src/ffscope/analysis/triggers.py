@@ -21,9 +21,11 @@ from ffscope.progress import Progress, Tell, nobody
 from ffscope.running import checkpoint
 from ffscope.running.keys import EMPTY, LAST_PREFIX, coefficients_of, prefixes_of
 from ffscope.running.listener import Prefixes
+from ffscope.running.pace import affordable
 from ffscope.running.search import Group, Search
 from ffscope.running.tally import ABOVE_ZERO, EDGES
-from ffscope.study import SCHEMAS, Study
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
 
 logger = logging.getLogger(__name__)
 
@@ -53,38 +55,42 @@ def find_triggers(
     model: MemoryModel,
     searching: Searching,
     *,
+    minutes: float | None = None,
     checkpoint_every: float = 60.0,
     progress: Tell = nobody,
 ) -> None:
     """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
 
-    An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
+    With `minutes`, as many of the first sentences are searched as that time allows, at a pace that is measured first. An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
-    settings = {name: value for name, value in asdict(searching).items() if name != "batch_tokens" or value}
+    settings = _wanted(searching) | ({"batch_tokens": searching.batch_tokens} if searching.batch_tokens else {})
     if study.done("triggers", settings):
         checkpoint.discard(study)
         return
-    stage = _Stage(study, model, searching, settings)
+    stage = _Stage(study, model, searching, settings, minutes)
     stage.search_all(checkpoint_every, progress)
     stage.write()
-    study.finish("triggers", stage.settings, seconds=stage.seconds, tokens=stage.prefixes)
+    study.finish("triggers", stage.settings, seconds=stage.seconds, tokens=stage.prefixes, **stage.total)
     checkpoint.discard(study)
 
 
 class _Stage:
     """One search of a study, begun or gone on with."""
 
-    def __init__(self, study: Study, model: MemoryModel, searching: Searching, settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        study: Study,
+        model: MemoryModel,
+        searching: Searching,
+        settings: dict[str, Any],
+        minutes: float | None = None,
+    ) -> None:
         self.study, self.model = study, model
-        self.total = study.manifest["corpus"]["searched"]
-        if self.total["prefixes"] > LAST_PREFIX:
-            raise StudyError(
-                f"The corpus has {self.total['prefixes']:,} prefixes; up to {LAST_PREFIX:,} are numbered. Use --sentences."
-            )
+        note = checkpoint.read_note(study)
+        self.total = self._total(searching, minutes) if note is None else note["total"]
         self.rarity = rarity(self.total["prefixes"])
         self.done = self.sentences = self.prefixes = 0
         self.seconds = 0.0
-        note = checkpoint.read_note(study)
         # A search that was begun goes on with its own batches, on whatever device.
         begun = {} if note is None else note["settings"]
         tokens = searching.batch_tokens or begun.get("batch_tokens") or batch_tokens(model, self.rarity)
@@ -96,10 +102,27 @@ class _Stage:
             "picked_one_in": self.rarity,
             "histogram_edges": EDGES,
         }
-        wanted = {name: value for name, value in asdict(searching).items() if name != "batch_tokens"}
-        self.search = Search(model, **wanted, rarity=self.rarity)
+        self.search = Search(model, **_wanted(searching), rarity=self.rarity)
         if note is not None:
             self._go_on(note)
+
+    def _total(self, searching: Searching, minutes: float | None) -> dict[str, int]:
+        """How many sentences and prefixes are searched."""
+        everything = self.study.manifest["corpus"]["searched"]
+        if everything["prefixes"] > LAST_PREFIX:
+            raise StudyError(
+                f"The corpus has {everything['prefixes']:,} prefixes; up to {LAST_PREFIX:,} are numbered. Use --sentences."
+            )
+        if minutes is None:
+            return everything
+        text = self.study.path("sentences.parquet")
+        trial = Search(self.model, **_wanted(searching))
+        tokens = searching.batch_tokens or batch_tokens(self.model, 1)
+        count = affordable(trial, text, seconds=60 * minutes, tokens=tokens)
+        if count < everything["sentences"]:
+            logger.info("In %g minutes the first %d of %d sentences.", minutes, count, everything["sentences"])
+        prefixes = sum(int(chunk.lengths.sum()) for chunk in chunks(text, first=count))
+        return {"sentences": count, "prefixes": prefixes}
 
     def _go_on(self, note: dict[str, Any]) -> None:
         corpus = self.study.manifest["corpus"]["fingerprint"]
@@ -138,7 +161,8 @@ class _Stage:
     def _batches_left(self) -> Iterator[Batch]:
         before = int(self.search.bos is not None)
         tokens, rows = self.settings["batch_tokens"], self.settings["batch_sentences"]
-        made = batches(chunks(self.study.path("sentences.parquet")), tokens=tokens, before=before, rows=rows)
+        text = chunks(self.study.path("sentences.parquet"), first=self.total["sentences"])
+        made = batches(text, tokens=tokens, before=before, rows=rows)
         for number, batch in enumerate(made):
             if number >= self.done:
                 yield batch
@@ -146,6 +170,7 @@ class _Stage:
     def _save(self) -> None:
         note = {
             "settings": self.settings,
+            "total": self.total,
             "corpus": self.study.manifest["corpus"]["fingerprint"],
             "batches": self.done,
             "sentences": self.sentences,
@@ -168,6 +193,11 @@ class _Stage:
     def _write_table(self, name: str, columns: dict[str, Any]) -> None:
         with self.study.table(name) as writer:
             writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[name]), row_group_size=2**16)
+
+
+def _wanted(searching: Searching) -> dict[str, Any]:
+    """What is searched and kept, without how."""
+    return {name: value for name, value in asdict(searching).items() if name != "batch_tokens"}
 
 
 def rarity(prefixes: int) -> int:

@@ -20,10 +20,22 @@ class Places(NamedTuple):
     next_tokens: Array
 
 
-def chunks(sentences: Path) -> Iterator[Chunk]:
-    """The sentences that are not held out, in their order."""
+def chunks(sentences: Path, *, first: int | None = None) -> Iterator[Chunk]:
+    """The sentences that are not held out, in their order: all, or the first so many."""
+    left = first
     for chunk, _ in _read(sentences, []):
-        yield chunk
+        if left is None:
+            yield chunk
+        elif left <= 0:
+            return
+        else:
+            yield _cut(chunk, left)
+            left -= len(chunk.sentences)
+
+
+def _cut(chunk: Chunk, count: int) -> Chunk:
+    tokens = chunk.tokens[: chunk.lengths[:count].sum()]
+    return Chunk(chunk.sentences[:count], chunk.first_prefixes[:count], chunk.lengths[:count], tokens)
 
 
 def locate(sentences: Path, prefixes: Array) -> Places:

@@ -2,13 +2,13 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ffscope.axes import Float
+from ffscope.axes import Float, Int
 from ffscope.errors import LayoutError, LensError
 from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward, number
@@ -16,6 +16,7 @@ from ffscope.models.hooks import find
 from ffscope.models.parts import activation, projection
 
 LENSES = ("norm", "raw")
+_LOGITS = 2**26  # bytes
 
 
 Map = Callable[[Tensor], Tensor]
@@ -45,6 +46,22 @@ class Lens(ABC):
         """What a layer's values promote: all of them, or those that a list of indices or a slice chooses."""
         return self.updates(written(self.layers[layer], self.layers[layer].values()[chosen]))
 
+    @property
+    def chunk(self) -> int:
+        """How many vectors are read at once where there are many: those whose logits take 64 MiB."""
+        return max(1, _LOGITS // (4 * self.unembedding.shape[1]))
+
+    @torch.no_grad()
+    def value_chunks(
+        self, layer: int, memories: Int[Tensor, "some"] | None = None
+    ) -> Iterator[Float[Tensor, "_some vocab"]]:
+        """What a layer's values promote, all or some of them, `chunk` after `chunk`: together they would not fit in memory."""
+        ff = self.layers[layer]
+        values = ff.values()
+        everyone = torch.arange(len(values)) if memories is None else memories
+        for chunk in everyone.to(values.device).split(self.chunk):
+            yield self.updates(written(ff, values[chunk]))
+
 
 class RawLens(Lens):
     """The paper's h·E, of states and updates alike."""
@@ -57,8 +74,8 @@ class RawLens(Lens):
 
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         for width in self.widths:
-            states = states @ width
-        return states.to(self.unembedding.dtype) @ self.unembedding
+            states = states.to(width.dtype) @ width
+        return _finely(states, self.unembedding)
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         return self.states(updates)
@@ -94,7 +111,15 @@ class NormLens(Lens):
             self._linear = [linear_part(step, self.hidden) for step in self.steps]
         for step in self._linear:
             updates = step(updates)
-        return updates.to(self.unembedding.dtype) @ self.unembedding * self.scale
+        return _finely(updates, self.unembedding) * self.scale
+
+
+def _finely(
+    vectors: Float[Tensor, "*at hidden"], unembedding: Float[Tensor, "hidden vocab"]
+) -> Float[Tensor, "*at vocab"]:
+    """A product in float32 at least: half precision has fewer numbers than a vocabulary tokens, so most would rank alike."""
+    exact = torch.promote_types(unembedding.dtype, torch.float32)
+    return vectors.to(exact) @ unembedding.to(exact)
 
 
 def make_lens(name: str, model: Any, top: Top | None, layers: Sequence[FeedForward]) -> Lens:

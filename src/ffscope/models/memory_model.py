@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,10 +17,10 @@ from ffscope.models.edits import Edit, Names, Numbers, Positions, wanted_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
 from ffscope.models.hooks import listening
-from ffscope.models.inputs import Inputs, Source, encode, logits_of, positions, run
+from ffscope.models.inputs import Inputs, Source, encode, logits_of, positions, random_inputs, run
 from ffscope.models.layout import feed_forwards, find_top
 from ffscope.models.lens import Lens, make_lens
-from ffscope.models.parts import Part
+from ffscope.models.parts import Part, Reader
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,19 @@ class Trace:
     def ids(self) -> Int[Tensor, "batch pos"]:
         """The token ids that went in, BOS included."""
         return self.inputs["input_ids"]
+
+
+class States(NamedTuple):
+    """What a pass held at n chosen places, layer by layer."""
+
+    coefficients: list[Float[Tensor, "n _memory"]]
+    residual: list[Float[Tensor, "n hidden"]]
+    update: list[Float[Tensor, "n hidden"]]
+    output: list[Float[Tensor, "n hidden"]]
+
+
+class Enough(Exception):
+    """Raised in the middle of a pass when the last of what is wanted has been heard."""
 
 
 class MemoryModel:
@@ -119,6 +132,16 @@ class MemoryModel:
         return self.model.device
 
     @cached_property
+    def causal(self) -> bool:
+        """Whether a position sees only what stands before it. Tried: another last token leaves the other coefficients alone."""
+        inputs = random_inputs(self.model, batch=1, length=8)
+        ids = inputs["input_ids"]
+        other = ids.clone()
+        other[0, -1] = (ids[0, -1] + 1) % (self.vocab or 1)
+        heard = (self.trace({**inputs, "input_ids": given}).coefficients for given in (ids, other))
+        return all(_same(one[:, :-1], two[:, :-1]) for one, two in zip(*heard, strict=True))
+
+    @cached_property
     def top(self) -> Top | None:
         """The row's account of what lies between the last output and the logits."""
         return find_top(self.model, self.family)
@@ -183,6 +206,23 @@ class MemoryModel:
             logits=None if self.top is None else logits_of(result),
         )
 
+    def states_at(self, inputs: Inputs, rows: Int[Tensor, "n"], positions: Int[Tensor, "n"]) -> States:
+        """What every layer holds at some places of a batch, and nothing of the rest; the pass ends with the last layer.
+
+        Positions below 0 count from the end, which in an encoder–decoder is the end of either stack.
+        """
+        chosen = [_Kept(layer, at=(len(inputs["input_ids"]), rows, positions)) for layer in self._layers]
+        with ExitStack() as stack, suppress(Enough):
+            for one in chosen:
+                stack.enter_context(one.listening(_all_heard(chosen)))
+            self.forward(inputs)
+        return States(
+            coefficients=[one.coefficients() for one in chosen],
+            residual=[one.residual() for one in chosen],
+            update=[one.update() for one in chosen],
+            output=[one.output() for one in chosen],
+        )
+
     @contextmanager
     def edit(
         self,
@@ -226,31 +266,53 @@ class MemoryModel:
 
 
 class _Kept:
-    """What a trace keeps of one layer: copies, since a model may change a tensor in place after the hook saw it."""
+    """What is kept of one layer: copies, since a model may change a tensor in place after the hook saw it.
 
-    def __init__(self, layer: FeedForward) -> None:
+    With `at` (the batch's size, rows, positions) only those places are kept, place × width.
+    """
+
+    def __init__(self, layer: FeedForward, at: tuple[int, Tensor, Tensor] | None = None) -> None:
         self.layer = layer
+        self._at = at
         self._parts: dict[Part, Tensor] = {}
         self._terms: dict[str, Tensor] = {}
+        self._sites = {*layer.residual_sites, layer.update_site, layer.output_site}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the layer has been heard."""
+        return len(self._parts) == len(self.layer.parts) and len(self._terms) == len(self._sites)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hear one pass; call `then` whenever something was heard."""
         with ExitStack() as stack:
             for part in self.layer.parts:
-                stack.enter_context(part.tap(self._keep_part))
-            for site in {*self.layer.residual_sites, self.layer.update_site, self.layer.output_site}:
-                hear = self._keeper(str(site))
+                stack.enter_context(part.tap(self._part_keeper(then)))
+            for site in self._sites:
+                hear = self._keeper(str(site), then)
                 stack.enter_context(listening(self.layer.module(site), site.side, hear))
             yield
 
-    def _keep_part(self, part: Part, coefficients: Tensor, _past: int) -> None:
-        self._parts[part] = coefficients.clone()
-
-    def _keeper(self, name: str) -> Callable[[Tensor], None]:
-        def keep(tensor: Tensor) -> None:
-            self._terms[name] = tensor.clone()
+    def _part_keeper(self, then: Callable[[], None]) -> Reader:
+        def keep(part: Part, coefficients: Tensor, _past: int) -> None:
+            self._parts[part] = self._copy(coefficients)
+            then()
 
         return keep
+
+    def _keeper(self, name: str, then: Callable[[], None]) -> Callable[[Tensor], None]:
+        def keep(tensor: Tensor) -> None:
+            self._terms[name] = self._copy(tensor)
+            then()
+
+        return keep
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        if self._at is None:
+            return tensor.clone()
+        batch, rows, positions = self._at  # some families flatten batch × position inside the block
+        return tensor.reshape(batch, -1, tensor.shape[-1])[rows, positions]
 
     def coefficients(self) -> Tensor:
         if len(self._parts) < len(self.layer.parts):
@@ -273,5 +335,20 @@ class _Kept:
         return self._shaped(str(self.layer.output_site))
 
     def _shaped(self, name: str) -> Tensor:
-        batch_and_pos = next(iter(self._parts.values())).shape[:2]
-        return self._terms[name].reshape(*batch_and_pos, -1)
+        """A term with the coefficients' leading axes."""
+        return self._terms[name].reshape(*next(iter(self._parts.values())).shape[:-1], -1)
+
+
+def _all_heard(kept: list[_Kept]) -> Callable[[], None]:
+    """Ends a pass when every layer has been heard."""
+
+    def end() -> None:
+        if all(one.whole for one in reversed(kept)):
+            raise Enough
+
+    return end
+
+
+def _same(one: Tensor, two: Tensor) -> bool:
+    """Equal but for rounding: experts are run in groups, whose other members may move the last digits."""
+    return bool((one - two).abs().max() <= 8 * torch.finfo(one.dtype).eps * one.abs().max())

@@ -10,9 +10,10 @@ from torch import Tensor
 from ffscope.corpus.batches import Batch
 from ffscope.errors import CoefficientError, MemoryNameError, ProofError
 from ffscope.models.inputs import bos_token
-from ffscope.models.memory_model import MemoryModel
+from ffscope.models.memory_model import Enough, MemoryModel
 from ffscope.models.parts import Part
 from ffscope.running.listener import Listener, Passing, Prefixes
+from ffscope.running.passes import sentence_inputs
 from ffscope.running.sample import mix
 from ffscope.tokens import visible
 
@@ -25,10 +26,6 @@ class Group(NamedTuple):
     memories: Tensor  # their numbers in the layer
     within: Any  # their place among the part's coefficients: a slice where they lie together
     columns: slice  # their place among all memories that are searched
-
-
-class _Enough(Exception):
-    """Raised in the middle of a pass when the last coefficients that are wanted have been heard."""
 
 
 class Search:
@@ -84,8 +81,8 @@ class Search:
         self._running = True
         self._unheard = {group.part for group in self.groups}
         self._last_sum = torch.zeros((), device=self.model.device)
-        with suppress(_Enough):
-            self.model.forward(self.inputs(batch))
+        with suppress(Enough):
+            self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
         if self._unheard:
             raise ProofError(
                 "A feed-forward layer's output projection did not run in this pass, so its coefficients were not seen. "
@@ -95,15 +92,6 @@ class Search:
         self.listener.end()
         if not torch.stack([self._last_sum, self.listener.tally.maximum.max()]).isfinite().all():
             raise CoefficientError(self._culprit(batch))
-
-    def inputs(self, batch: Batch) -> dict[str, Any]:
-        """What the model is given: BOS and the sentence; a decoder that has an encoder, its start token and the sentence."""
-        config = self.model.model.config
-        sentences = torch.from_numpy(batch.tokens).long()
-        given = {"input_ids": _behind(self.bos, sentences)}
-        if getattr(config, "is_encoder_decoder", False):
-            given["decoder_input_ids"] = _behind(config.decoder_start_token_id, sentences)
-        return self.model.encode(given)
 
     def _hearer(self, group: Group) -> Any:
         def hear(part: Part, coefficients: Tensor, _past: int) -> None:
@@ -116,7 +104,7 @@ class Search:
                 self._last_sum = self._last_sum + mine.sum(dtype=torch.float32)
             self._unheard.discard(part)
             if not self._unheard:
-                raise _Enough
+                raise Enough
 
         return hear
 
@@ -157,14 +145,8 @@ class Search:
         with ExitStack() as stack:
             for group in self.groups:
                 stack.enter_context(group.part.tap(keep))
-            self.model.forward(self.inputs(batch))
+            self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
         return [heard[g.part] if g.within is None else heard[g.part][..., g.within] for g in self.groups]
-
-
-def _behind(first: int | None, sentences: Tensor) -> Tensor:
-    if first is None:
-        return sentences
-    return torch.cat([torch.full_like(sentences[:, :1], first), sentences], 1)
 
 
 def _chosen(part: Part, memories: list[int] | None) -> tuple[Tensor, Any]:

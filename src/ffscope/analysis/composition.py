@@ -1,0 +1,75 @@
+"""How a layer's update is made: how many memories are active, and whether any of them alone predicts what their sum does."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float, Int
+from ffscope.models.memory_model import MemoryModel
+from ffscope.running.observing import View
+from ffscope.study import Study
+
+CARRIED = 0.9  # of Σ |coefficient| × ‖value‖, by the effective memories
+
+
+class Composition:
+    """Makes composition.parquet."""
+
+    stage = "composition"
+
+    def __init__(self, study: Study, model: MemoryModel, *, lens: str, count: int) -> None:
+        study.need("values", {"lens": lens})
+        self.settings = {"lens": lens, "examples": count}
+        self._values = [_Values(study, layer, model.device) for layer in range(model.layers)]
+
+    def rows(self, view: View) -> dict[str, Any]:
+        layers = [self._layer(view, layer) for layer in range(len(self._values))]
+        return {name: np.concatenate([columns[name] for columns in layers]) for name in layers[0]}
+
+    def close(self, study: Study) -> dict[str, Any]:
+        return {}
+
+    def _layer(self, view: View, layer: int) -> dict[str, Any]:
+        coefficients, values = view.states.coefficients[layer], self._values[layer]
+        active = (coefficients > 0).sum(-1)
+        ff_top = view.ff_top(layer)
+        unread = np.full(len(view.examples), None)
+        return {
+            "example": view.examples,
+            "layer": np.full(len(view.examples), layer),
+            "active": active.cpu().numpy(),
+            "active_fraction": (active / coefficients.shape[1]).cpu().numpy(),
+            "effective": effective(coefficients.float().abs() * values.norm).cpu().numpy(),
+            "ff_top": unread if ff_top is None else ff_top.cpu().numpy(),
+            "matches": unread if ff_top is None else values.matches(coefficients, ff_top).cpu().numpy(),
+        }
+
+
+class _Values:
+    """What a study knows of a layer's values: norms, and the tokens that they and their opposites rank highest."""
+
+    def __init__(self, study: Study, layer: int, device: torch.device) -> None:
+        columns = ["norm", "top_tokens", "bottom_tokens"]
+        table = pq.read_table(study.path("values.parquet"), columns=columns, filters=[("layer", "==", layer)])
+        self.norm = torch.from_numpy(table["norm"].to_numpy().copy()).to(device)
+        self.top, self.bottom = (_firsts(table[name]).to(device) for name in columns[1:])
+
+    def matches(self, coefficients: Float[Tensor, "n memory"], ff_top: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """How many memories promote what the layer does: a value, or with a negative coefficient its opposite."""
+        promoted = (coefficients > 0) & (self.top == ff_top[:, None])
+        return (promoted | ((coefficients < 0) & (self.bottom == ff_top[:, None]))).sum(-1)
+
+
+def _firsts(lists: Any) -> Tensor:
+    """The first token of every list; -1 where the values could not be read."""
+    return torch.tensor([tokens[0] if tokens else -1 for tokens in lists.to_pylist()])
+
+
+def effective(sizes: Float[Tensor, "n memory"]) -> Int[Tensor, "n"]:
+    """How many of the largest sizes make up nine tenths of their sum; 0 where all are 0."""
+    largest = sizes.double().sort(-1, descending=True).values.cumsum(-1)
+    total = largest[:, -1:]
+    return ((largest < CARRIED * total).sum(-1) + 1) * (total[:, 0] > 0)

@@ -1,0 +1,50 @@
+"""The examples of a study: prefixes of held-out sentences, with what the model predicts after them and what follows."""
+
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from ffscope.running.observing import Examples, View
+from ffscope.study import Study
+
+
+class ExampleWriter:
+    """Makes examples.parquet."""
+
+    stage = "examples"
+
+    def __init__(self, study: Study, examples: Examples, count: int) -> None:
+        self.examples, self.settings = examples, {"examples": count}
+        self._sentences = {row["sentence"]: row for row in _held_out(study)}
+
+    def rows(self, view: View) -> dict[str, Any]:
+        numbers = view.examples
+        sentences, positions = self.examples.sentence[numbers], self.examples.position[numbers]
+        tokenizer = view.model.tokenizer
+        told = [self._told(tokenizer, *place) for place in zip(sentences.tolist(), positions.tolist(), strict=True)]
+        return {
+            "example": numbers.astype("int32"),
+            "sentence": sentences.astype("int32"),
+            "position": positions.astype("int32"),
+            "prediction": [None] * len(numbers) if view.prediction is None else view.prediction.int().cpu().numpy(),
+            "target": [target for target, _ in told],
+            "text": [text for _, text in told],
+        }
+
+    def close(self, study: Study) -> dict[str, Any]:
+        return {}
+
+    def _told(self, tokenizer: Any, sentence: int, position: int) -> tuple[int, str]:
+        """The token that follows a prefix, and the prefix's text."""
+        row = self._sentences[sentence]
+        tokens, ends = row["tokens"], row["ends"]
+        target = tokens[position + 1] if position + 1 < len(tokens) else row["next_token"]
+        # Some tokenizers do not tell where their tokens end.
+        return target, row["text"][: ends[position]] if ends else tokenizer.decode(tokens[: position + 1])
+
+
+def _held_out(study: Study) -> list[dict[str, Any]]:
+    columns = ["sentence", "text", "tokens", "ends", "next_token"]
+    return pq.read_table(
+        study.path("sentences.parquet"), columns=columns, filters=[("held_out", "==", True)]
+    ).to_pylist()

@@ -1,0 +1,70 @@
+"""Every value read over the vocabulary: the tokens it promotes and suppresses, and how sure it is of the first."""
+
+import time
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float
+from ffscope.errors import LensError
+from ffscope.models.lens import Lens
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.ranking import probabilities_of, ranked
+from ffscope.progress import Progress, Tell, nobody
+from ffscope.running.parts import Parts
+from ffscope.study import Study
+
+TOKENS = 20  # of each value, from either end
+
+
+def read_values(study: Study, model: MemoryModel, *, lens: str = "norm", progress: Tell = nobody) -> None:
+    """Read all values of the model: values.parquet. A model without unembedding has norms and no tokens."""
+    settings = {"lens": lens}
+    if study.done("values", settings):
+        return
+    start = time.perf_counter()
+    try:
+        reading = model.lens(lens)
+    except LensError:
+        if model.top is not None:  # there is no such lens
+            raise
+        reading = None
+    parts = Parts(study, "values.parquet", settings)
+    for layer in parts.missing(model.layers):
+        progress(Progress("values", layer, model.layers, unit="layers"))
+        parts.keep(layer, _columns(model, layer, reading))
+    parts.join(model.layers)
+    study.finish("values", settings, seconds=time.perf_counter() - start)
+    parts.drop()
+    progress(Progress("values", model.layers, model.layers, unit="layers"))
+
+
+def _columns(model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
+    """One layer's rows."""
+    values = model.values(layer)
+    count = len(values)
+    columns: dict[str, Any] = {
+        "layer": [layer] * count,
+        "memory": range(count),
+        "norm": values.float().norm(dim=-1).cpu().numpy(),
+        **{name: [None] * count for name in ("top_tokens", "top_probs", "max_prob", "bottom_tokens")},
+    }
+    if lens is not None:
+        chunks = [_tokens(logits) for logits in lens.value_chunks(layer)]
+        top, probabilities, bottom = (torch.cat(same).cpu() for same in zip(*chunks, strict=True))
+        columns["top_tokens"], columns["bottom_tokens"] = _lists(top.int()), _lists(bottom.int())
+        columns["top_probs"], columns["max_prob"] = _lists(probabilities), probabilities[:, 0].numpy()
+    return columns
+
+
+def _tokens(logits: Float[Tensor, "memory vocab"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens at the top with their probabilities, and those at the bottom, the lowest first."""
+    top = ranked(logits, TOKENS)
+    return top, probabilities_of(top, logits).float(), ranked(-logits, TOKENS)
+
+
+def _lists(rows: Tensor) -> pa.ListArray:
+    offsets = range(0, rows.numel() + 1, rows.shape[1])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(rows.flatten().numpy()))

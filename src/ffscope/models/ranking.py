@@ -1,0 +1,40 @@
+"""Tokens in the order of their logits; of equal ones the lower id comes first, so that every machine ranks alike."""
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float, Int
+
+
+def ranked(logits: Float[Tensor, "rows vocab"], count: int) -> Int[Tensor, "rows top"]:
+    """The `count` highest tokens of every row."""
+    vocab = logits.shape[-1]
+    highest = logits.topk(min(count + 1, vocab), dim=-1)  # one more shows a tie at the end
+    tied = (highest.values[:, 1:] == highest.values[:, :-1]).any(-1).nonzero()[:, 0]
+    if len(tied):  # `topk` takes any of them; a stable sort is dear, and such rows are rare
+        sorted_again = logits[tied].sort(dim=-1, descending=True, stable=True).indices
+        highest.indices[tied] = sorted_again[:, : highest.indices.shape[1]]
+    return highest.indices[:, :count]
+
+
+def rank_of(tokens: Int[Tensor, "rows"], logits: Float[Tensor, "rows vocab"]) -> Int[Tensor, "rows"]:
+    """Where one token of every row ranks, from 1. On logits: a softmax rounds neighbours to the same probability."""
+    own = logits.gather(1, tokens[:, None])
+    rank = 1 + (logits > own).sum(-1)
+    tied = ((logits == own).sum(-1) > 1).nonzero()[:, 0]
+    for row in tied.tolist():
+        rank[row] += (logits[row, : int(tokens[row])] == own[row]).sum()
+    return rank
+
+
+def top(logits: Float[Tensor, "*at vocab"]) -> Int[Tensor, "*at"]:
+    """The highest-ranked token."""
+    return logits.argmax(-1)  # which is the first of equal ones
+
+
+def probabilities_of(
+    tokens: Int[Tensor, "rows some"], logits: Float[Tensor, "rows vocab"]
+) -> Float[Tensor, "rows some"]:
+    """The softmax at some tokens of every row."""
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return (exact.gather(1, tokens) - exact.logsumexp(-1, keepdim=True)).exp()
