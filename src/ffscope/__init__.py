@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
-    from ffscope.pipeline import triggers
+    from ffscope.pipeline import analyse, run, triggers
     from ffscope.queries import memory_page
+    from ffscope.results import Results, open
     from ffscope.study import Study
 
 __version__ = "0.1.0"
@@ -46,15 +47,19 @@ __all__ = [
     "MemoryNameError",
     "ProofError",
     "Reading",
+    "Results",
     "Searching",
     "SourceError",
     "Study",
     "StudyError",
     "Trace",
+    "analyse",
     "check",
     "load",
     "memory_page",
+    "open",
     "read",
+    "run",
     "triggers",
 ]
 
@@ -69,7 +74,11 @@ _LATER = {
     "Trace": "ffscope.models.memory_model",
     "Reading": "ffscope.analysis.sentences",
     "Searching": "ffscope.analysis.triggers",
+    "analyse": "ffscope.pipeline",
+    "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
+    "Results": "ffscope.results",
+    "open": "ffscope.results",
     "memory_page": "ffscope.queries",
     "Study": "ffscope.study",
 }

@@ -3,6 +3,7 @@
 from typing import Literal
 
 Case = Literal["agreement", "residual", "ffn", "composition"]
+CASES: tuple[Case, ...] = ("residual", "agreement", "composition", "ffn")  # as figure 11 stacks them
 
 
 def case(residual_top: int, ff_top: int, output_top: int) -> Case:

@@ -1,17 +1,19 @@
 """One command per question: parse, call, print."""
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from ffscope.errors import FfscopeError
-from ffscope.memory import parse_layers, parse_numbers
+from ffscope.memory import parse_layers
 from ffscope.options import (
+    AskedLens,
     BatchTokens,
     Bos,
     Checkpoint,
@@ -19,6 +21,7 @@ from ffscope.options import (
     Dedupe,
     Device,
     Dtype,
+    Examples,
     Field,
     HeldOut,
     Json,
@@ -27,21 +30,29 @@ from ffscope.options import (
     LensName,
     MaxTokens,
     Memories,
+    Minutes,
     Model,
+    MutationMemories,
+    MutationTriggers,
     Negative,
+    OtherModel,
     Out,
     Prefixes,
     Seed,
     Sentences,
+    StudyFolder,
     Top,
     Trust,
 )
+from ffscope.starting import begin_search, load_again
 from ffscope.terminal import (
     err,
     out,
     own_name,
     print_findings,
+    print_finished,
     print_memory,
+    print_stage,
     print_story,
     print_study,
     showing_progress,
@@ -144,12 +155,54 @@ def trace(
 
 
 @app.command()
-def triggers(
+def run(
+    context: typer.Context,
     model: Model,
     corpus: Corpus,
     out_: Out,
     top: Top = 50,
     sentences: Sentences = None,
+    minutes: Minutes = None,
+    max_tokens: MaxTokens = 128,
+    prefixes: Prefixes = "best",
+    held_out: HeldOut = None,
+    language: Language = "en",
+    field: Field = "text",
+    dedupe: Dedupe = True,
+    layers: Layers = None,
+    memories: Memories = None,
+    negative: Negative = False,
+    bos: Bos = True,
+    lens: AskedLens = None,
+    examples: Examples = None,
+    mutation_memories: MutationMemories = None,
+    mutation_triggers: MutationTriggers = None,
+    seed: Seed = 0,
+    batch_tokens: BatchTokens = None,
+    checkpoint: Checkpoint = 60.0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Make a whole study: every stage, the paper's figures and a report. Interrupted, the same command goes on."""
+    loaded, asked = begin_search(context.params)
+    from ffscope.pipeline import run
+
+    with showing_progress() as progress:
+        study = run(loaded, **asked, progress=progress)
+    print_finished(study)
+
+
+@app.command()
+def triggers(
+    context: typer.Context,
+    model: Model,
+    corpus: Corpus,
+    out_: Out,
+    top: Top = 50,
+    sentences: Sentences = None,
+    minutes: Minutes = None,
     max_tokens: MaxTokens = 128,
     prefixes: Prefixes = "best",
     held_out: HeldOut = None,
@@ -169,26 +222,95 @@ def triggers(
     debug: Debug = False,
 ) -> None:
     """Find, for every memory, the prefixes of a corpus with the highest coefficients. Interrupted, it goes on where it was."""
-    _check_early(out_, corpus, held_out)
-    with working(f"Loading {model} …"):
-        from ffscope.analysis.sentences import Reading
-        from ffscope.analysis.triggers import Searching
-        from ffscope.models.loading import load
-        from ffscope.pipeline import triggers
+    loaded, asked = begin_search(context.params)
+    from ffscope.pipeline import triggers
 
-        loaded = load(model, device, dtype, trust_remote_code=trust_remote_code)
-    reading = Reading(corpus, held_out, sentences, max_tokens, language, field, dedupe)
-    chosen = None if layers is None else parse_layers(layers, loaded.layers)
-    some = None if memories is None else parse_numbers(memories, max(loaded.memories), "memories")
-    searching = Searching(top, prefixes, bos, chosen, some, negative, seed, batch_tokens)
     with showing_progress() as progress:
-        study = triggers(loaded, reading, out_, searching=searching, checkpoint_every=checkpoint, progress=progress)
+        study = triggers(loaded, **asked, progress=progress)
     print_study(study)
 
 
 @app.command()
+def values(
+    study: StudyFolder,
+    lens: AskedLens = None,
+    model: OtherModel = None,
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Read every value over the vocabulary: the tokens it promotes and suppresses, and how sure it is of the first."""
+    _analyse("values", study, model, device, trust_remote_code, lens=lens)
+
+
+@app.command()
+def agreement(
+    study: StudyFolder,
+    model: OtherModel = None,
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Hold every value against its key's triggers: is what it promotes what follows them?"""
+    _analyse("agreement", study, model, device, trust_remote_code)
+
+
+@app.command()
+def mutation(
+    study: StudyFolder,
+    mutation_memories: MutationMemories = None,
+    mutation_triggers: MutationTriggers = None,
+    model: OtherModel = None,
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Remove the first, the last or a random token of triggers, and read their coefficients again."""
+    asked = {"mutation_memories": mutation_memories, "mutation_triggers": mutation_triggers}
+    _analyse("mutation", study, model, device, trust_remote_code, **asked)
+
+
+@app.command()
+def composition(
+    study: StudyFolder,
+    examples: Examples = None,
+    model: OtherModel = None,
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Count, at held-out examples, the active memories, and those that alone predict what their layer does."""
+    _analyse("composition", study, model, device, trust_remote_code, examples=examples)
+
+
+@app.command()
+def refinement(
+    study: StudyFolder,
+    examples: Examples = None,
+    lens: AskedLens = None,
+    model: OtherModel = None,
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Follow the prediction through the residual at held-out examples: when it is there, and whose it is."""
+    _analyse("refinement", study, model, device, trust_remote_code, examples=examples, lens=lens)
+
+
+@app.command()
+def report(study: StudyFolder, debug: Debug = False) -> None:
+    """Draw the figures and write report.html and summary.json from what a study holds. Needs no model."""
+    from ffscope.report.page import write_report
+    from ffscope.study import Study
+
+    with Study.adding(study) as opened, showing_progress() as progress:
+        write_report(opened, progress=progress)
+    print_finished(opened)
+
+
+@app.command()
 def show(
-    study: Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")],
+    study: StudyFolder,
     memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Such as L3.17.")],
     count: Annotated[int, typer.Option(min=1, help="Triggers shown.")] = 25,
     json_: Json = False,
@@ -205,32 +327,28 @@ def show(
 
 
 @app.command()
-def demo(debug: Debug = False) -> None:
-    """Load the bundled model, prove it, and trace a prompt."""
-    model, text = "smollm2-135m", "The capital of France is"
-    for command, run in (
-        (f"ffscope check {model}", lambda: check(model)),
-        (f'ffscope trace {model} "{text}"', lambda: trace(model, text)),
-    ):
-        out.print(Text(f"\n$ {command}", style="bold"))
-        run()
+def demo(
+    out_: Annotated[Path, typer.Option("--out", help="The study's folder.")] = Path("demo-study"), debug: Debug = False
+) -> None:
+    """Trace a prompt through the bundled model, then make a small study of it over bundled text."""
+    model = "smollm2-135m"
+    small = "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5"
+    study = f"run {model} --corpus vital-articles --out {shlex.quote(str(out_))} {small}"
+    for command in (f'trace {model} "The capital of France is" --layers 24-29', study):
+        out.print(Text(f"\n$ ffscope {command}", style="bold"), soft_wrap=True)
+        app(shlex.split(command), standalone_mode=False)
     out.print("\nYour own model, in the same way (a folder, a hub name or a .gguf file):")
-    command = own_name()
-    out.print(f'{command} check MODEL\n{command} trace MODEL "your text"', markup=False)
-    out.print(
-        f"{command} triggers MODEL --corpus vital-articles --sentences 300 --out study", markup=False, soft_wrap=True
-    )
+    out.print(f"{own_name()} run MODEL --corpus TEXT --out DIR", markup=False, soft_wrap=True)
 
 
-def _check_early(folder: Path, *sources: str | None) -> None:
-    """Say what is wrong with a study's folder or its corpora before a model is loaded."""
-    from ffscope.corpus.documents import Corpus
-    from ffscope.study import refuse_foreign
+def _analyse(stage: str, folder: Path, model: str | None, device: str, trust: bool, **asked: Any) -> None:
+    """One stage on a study that has its triggers."""
+    loaded = load_again(folder, model, device=device, trust_remote_code=trust)
+    from ffscope.pipeline import analyse
 
-    refuse_foreign(folder)
-    for source in sources:
-        if source is not None:
-            Corpus(source)
+    with showing_progress() as progress:
+        study = analyse(stage, loaded, folder, progress=progress, **asked)
+    print_stage(study, stage)
 
 
 def main() -> None:

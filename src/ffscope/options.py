@@ -24,6 +24,24 @@ Trust = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only if you trust it.")
 ]
 
+StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")]
+OtherModel = Annotated[
+    str | None, typer.Option("--model", help="Where the model is now, if not where the study was made with it.")
+]
+AskedLens = Annotated[
+    Literal["norm", "raw"] | None,
+    typer.Option("--lens", help="How vectors are read: as the model itself does, or as h·E; norm by default."),
+]
+Examples = Annotated[int | None, typer.Option(min=1, help="Held-out prefixes that are looked at; 4000 by default.")]
+MutationMemories = Annotated[
+    int | None, typer.Option(min=1, help="Memories of every layer whose triggers are mutated; 100 by default.")
+]
+MutationTriggers = Annotated[int | None, typer.Option(min=1, help="Triggers of each that are mutated; 50 by default.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Search no more sentences than this time allows, at a pace that is measured first."),
+]
+
 Corpus = Annotated[
     str,
     typer.Option(

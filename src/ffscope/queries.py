@@ -1,5 +1,6 @@
 """Every question asked of a finished study, answered from its files alone: no model, no torch."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,63 @@ class MemoryPage:
     negative: list[Trigger]
 
 
+@dataclass(frozen=True)
+class PredictiveValue:
+    """A value that is sure of its first token, held against its key's triggers: the first that agrees, or else the first."""
+
+    memory: str
+    max_prob: float
+    prediction: str
+    triggers: int
+    precision: float | None  # None where the memory is dead
+    trigger: Trigger | None
+
+
+def predictive_values(folder: Path | str, count: int = 100) -> list[PredictiveValue]:
+    """The searched values with the highest maximum probability."""
+    study = Study.open(folder)
+    study.need("agreement")
+    with duckdb.connect() as connection:
+        database: Any = connection
+        open_tables(database, study)
+        rows = database.execute(
+            """
+            SELECT v.layer, v.memory, v.max_prob, v.top_tokens[1], coalesce(a.triggers, 0), a.precision
+            FROM values v SEMI JOIN memories m USING (layer, memory) LEFT JOIN agreement a USING (layer, memory)
+            ORDER BY v.max_prob DESC, v.layer, v.memory LIMIT ?
+            """,
+            [count],
+        ).fetchall()
+        spelt = spellings(database, [row[3] for row in rows])
+        return [
+            PredictiveValue(
+                memory=str(Memory(layer, memory)),
+                max_prob=max_prob,
+                prediction=spelt.get(token, f"#{token}"),
+                triggers=triggers,
+                precision=precision,
+                trigger=_telling(database, Memory(layer, memory), token),
+            )
+            for layer, memory, max_prob, token, triggers, precision in rows
+        ]
+
+
+def _telling(database: Any, memory: Memory, top_token: int) -> Trigger | None:
+    """A memory's first trigger whose next token is its value's, or else its first."""
+    query = """
+        SELECT rank, coefficient, sentence, position FROM triggers WHERE layer = ? AND memory = ?
+        ORDER BY next_token != ?, rank LIMIT 1
+    """
+    found = _told(database, database.execute(query, [*memory, top_token]).fetchall())
+    return found[0] if found else None
+
+
 def memory_page(folder: Path | str, name: str) -> MemoryPage:
     """One memory's triggers, a sample of the prefixes on which it fires, and counts."""
     study = Study.open(folder)
     memory = _checked(study, name)
     with duckdb.connect() as database:
-        _open_tables(database, study)
+        open_tables(database, study)
         row = database.execute("SELECT * FROM memories WHERE layer = ? AND memory = ?", memory).fetchone()
         if row is None:
             raise MemoryNameError(
@@ -88,7 +140,8 @@ def _checked(study: Study, name: str) -> Memory:
     return memory
 
 
-def _open_tables(database: Any, study: Study) -> None:
+def open_tables(database: Any, study: Study) -> None:
+    """Every table of a study as a view of its name."""
     for file in study.folder.glob("*.parquet"):
         database.read_parquet(str(file)).create_view(file.stem)
 
@@ -111,15 +164,14 @@ def _told(database: Any, places: list[tuple[Any, ...]]) -> list[Trigger]:
         [sorted({place[2] for place in places})],
     ).fetchall()
     sentences = {row[0]: row[1:] for row in rows}
-    spelt = _spellings(database, sentences.values())
+    spelt = spellings(database, (token for row in sentences.values() for token in (*row[1], row[3])))
     return [_trigger(place, sentences[place[2]], spelt) for place in places]
 
 
-def _spellings(database: Any, sentences: Any) -> dict[int, str]:
-    tokens = sorted({token for _, tokens, _, after, _ in sentences for token in (*tokens, after)})
-    return dict(
-        database.execute("SELECT token, text FROM vocabulary WHERE token IN (SELECT unnest(?))", [tokens]).fetchall()
-    )
+def spellings(database: Any, tokens: Iterable[int]) -> dict[int, str]:
+    """Tokens as they are shown."""
+    query = "SELECT token, text FROM vocabulary WHERE token IN (SELECT unnest(?))"
+    return dict(database.execute(query, [sorted(set(tokens))]).fetchall())
 
 
 def _trigger(place: tuple[Any, ...], sentence: tuple[Any, ...], spelt: dict[int, str]) -> Trigger:

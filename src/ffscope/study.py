@@ -64,6 +64,14 @@ class Study:
                     (path / _LOCK).unlink()
                     path.rmdir()
 
+    @classmethod
+    @contextmanager
+    def adding(cls, folder: Path | str) -> Iterator["Study"]:
+        """A study that is there already, to add to what needs no model. No other process writes to it meanwhile."""
+        cls.open(folder)
+        with _locked(Path(folder)):
+            yield cls.open(folder)
+
     @property
     def settings(self) -> dict[str, Any]:
         return self.manifest["settings"]
@@ -111,7 +119,8 @@ class Study:
         self._write_manifest()
 
     def _write_manifest(self) -> None:
-        self.manifest["versions"] = _versions()
+        # A report may be made on a machine without torch.
+        self.manifest["versions"] = {**self.manifest.get("versions", {}), **_versions()}
         with self.replacing(_MANIFEST) as file:
             file.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """What the command line shows: tables, stories, progress. Text from a corpus or a vocabulary is untrusted here."""
 
+import json
 import logging
 import os
 import shlex
@@ -156,16 +157,43 @@ def _span(seconds: float) -> str:
 
 def print_study(study: "Study") -> None:
     """What a search left behind, and what to do with it."""
-    corpus, stage = study.manifest["corpus"], study.manifest["stages"]["triggers"]
-    searched, held_out = corpus["searched"], corpus["held_out"]
+    held_out, stage = study.manifest["corpus"]["held_out"], study.manifest["stages"]["triggers"]
     memories, first = study.searched()
     lines = (
-        f"{searched['prefixes']:,} prefixes of {searched['sentences']:,} sentences searched for {memories:,} memories in "
+        f"{stage['prefixes']:,} prefixes of {stage['sentences']:,} sentences searched for {memories:,} memories in "
         f"{_span(stage['seconds'])}, {stage['tokens_per_second']:,} a second; {held_out['sentences']:,} sentences held out.",
         f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at a memory:",
         f"{own_name()} show {shlex.quote(str(study.folder))} {first}",
     )
     for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def print_stage(study: "Study", stage: str) -> None:
+    """What one stage left behind, and what to do next."""
+    file, seconds = study.path(f"{stage}.parquet"), study.manifest["stages"][stage]["seconds"]
+    out.print(f"{file}, made in {_span(seconds)}. Draw what the study shows:", markup=False, soft_wrap=True)
+    out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
+
+
+def print_finished(study: "Study") -> None:
+    """What a study shows in a few numbers, and where the rest is."""
+    if study.path("summary.json").is_file():
+        from ffscope.report.words import telling
+
+        for number in telling(json.loads(study.path("summary.json").read_text(encoding="utf-8"))):
+            out.print(Text.assemble(("• ", "cyan"), number), soft_wrap=True)
+    for stage, done in study.manifest["stages"].items():
+        if not done["done"]:
+            out.print(Text.assemble((f"left out: {stage}. ", "yellow"), done["why"]), soft_wrap=True)
+    _, first = study.searched()
+    lines = (
+        f"report   {study.path('report.html')}  (open it in a browser)",
+        f"figures  {study.path('figures')}{os.sep}",
+        f"numbers  {study.path('summary.json')}, and a .parquet file for every stage",
+        f"memories {own_name()} show {shlex.quote(str(study.folder))} {first}",
+    )
+    for line in lines if study.path("report.html").is_file() else lines[-1:]:
         out.print(line, markup=False, soft_wrap=True)
 
 

@@ -61,7 +61,8 @@ def find_triggers(
 ) -> None:
     """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
 
-    With `minutes`, as many of the first sentences are searched as that time allows, at a pace that is measured first. An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
+    With `minutes`, as many of the first sentences are searched as that time allows, at a pace that is measured first.
+    An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
     settings = _wanted(searching) | ({"batch_tokens": searching.batch_tokens} if searching.batch_tokens else {})
     if study.done("triggers", settings):

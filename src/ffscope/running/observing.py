@@ -102,7 +102,7 @@ def observe(
     batches = _batches(study, model, examples, texts)
     parts = {observer: Parts(study, f"{observer.stage}.parquet", observer.settings) for observer in observers}
     missing = {observer: set(parts[observer].missing(len(batches))) for observer in observers}
-    name = " and ".join(observer.stage for observer in observers)
+    name = " and ".join(observer.stage for observer in observers if observer.stage != "examples") or "examples"
     seen = 0
     for number, batch in enumerate(batches):
         waiting = [observer for observer in observers if number in missing[observer]]

@@ -1,0 +1,305 @@
+"""The paper's figures 3 to 11, each one altair specification made from an entry of the summary."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from ffscope.cases import CASES
+from ffscope.errors import StudyError
+
+Entry = dict[str, Any]
+PAPER: dict[str, Any] = json.loads(files("ffscope.report").joinpath("paper.json").read_text(encoding="utf-8"))
+_WIDTH, _HEIGHT = 460, 240
+_SAVING: dict[str, dict[str, Any]] = {"html": {"inline": True}, "png": {"scale_factor": 2.0}}
+# Okabe and Ito's colours, which the colour-blind tell apart; their lightness differs too, for print without colour.
+_BLUE, _SKY, _YELLOW, _BLACK, _RED, _GREEN, _GREY = (
+    "#0072B2",
+    "#56B4E9",
+    "#F0E442",
+    "#000000",
+    "#D55E00",
+    "#009E73",
+    "#999999",
+)
+_REMOVED = {"first": _BLUE, "random": _GREEN, "last": _RED}
+_CASE_COLOURS = {"residual": _BLUE, "agreement": _SKY, "composition": _YELLOW, "ffn": _BLACK}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its title; in a notebook it draws itself."""
+
+    name: str
+    number: int
+    title: str
+    chart: Any
+
+    def svg(self) -> str:
+        """The figure as SVG, made without a browser and without the network."""
+        import vl_convert
+
+        return vl_convert.vegalite_to_svg(self.chart.to_dict())
+
+    def save(self, path: Path | str, form: str | None = None) -> None:
+        """Write it as png, svg, or html that needs no network: as `form` says, or else the name."""
+        form = form or Path(path).suffix.removeprefix(".")
+        more = _SAVING.get(form, {})
+        self.chart.save(str(path), format=form, **more)
+
+    def _repr_mimebundle_(self, *_: Any, **__: Any) -> dict[str, str]:
+        return {"image/svg+xml": self.svg(), "text/plain": f"Figure {self.number}: {self.title}"}
+
+
+def figure(name: str, summary: dict[str, Any]) -> Figure:
+    """One figure, by its name."""
+    if name not in _FIGURES:
+        raise StudyError(f"There is no figure {name!r}. The figures are: {', '.join(_FIGURES)}.")
+    if name not in summary:
+        raise StudyError(f"This study has nothing for the figure {name!r} yet. It has: {', '.join(summary)}.")
+    title, draw = _FIGURES[name]
+    chart = draw(summary[name]).properties(title=alt.Title(title, anchor="start", fontWeight="normal", fontSize=13))
+    return Figure(name, summary[name]["figure"], title, _styled(chart))
+
+
+def figures(summary: dict[str, Any]) -> list[Figure]:
+    """Every figure that a study has something for, in the paper's order."""
+    return [figure(name, summary) for name in _FIGURES if name in summary]
+
+
+def _styled(chart: Any) -> Any:
+    return (
+        chart.configure(background="white", font="sans-serif")
+        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e6e6e6")
+        .configure_legend(labelFontSize=11, titleFontSize=11, orient="top", symbolSize=90)
+        .configure_view(stroke=None)
+    )
+
+
+def _layer_axis(entry: Entry) -> Any:
+    last = max(entry["layer"])
+    scale = alt.Scale(domain=[min(entry["layer"]) - 0.6, last + 0.6], nice=False)
+    return alt.X("layer:Q", title="layer", scale=scale, axis=alt.Axis(tickMinStep=1, format="d", grid=False))
+
+
+def _bar_width(entry: Entry) -> float:
+    return 0.7 * _WIDTH / (max(entry["layer"]) - min(entry["layer"]) + 1.2)
+
+
+def _rows(entry: Entry, *names: str) -> Any:
+    """The series of an entry, one row for each layer and series."""
+    rows = [
+        {"layer": layer, "series": name, **{part: numbers[i] for part, numbers in entry["series"][name].items()}}
+        for name in names
+        for i, layer in enumerate(entry["layer"])
+    ]
+    return alt.Data(values=rows)
+
+
+def _paper(name: str, entry: Entry, *, factor: float = 1.0, lowest: float = -1.0) -> Any:
+    """What the paper states, as grey boxes at the same relative depth; a single number is a thin one."""
+    first, last = min(entry["layer"]), max(entry["layer"])
+    step = (last - first) / (PAPER["layers"] - 1)
+    rows = [
+        {
+            "from": first + (start - 1) * step - 0.45 * max(step, 0.5),
+            "to": first + (end - 1) * step + 0.45 * max(step, 0.5),
+            "low": max(low * factor, lowest),
+            "high": high * factor,
+            "source": "stated in the paper",
+            "stroke": _REMOVED.get(series, "#555555"),
+        }
+        for series, ranges in PAPER[name].items()
+        for start, end, low, high in ranges
+    ]
+    colour = alt.Color(
+        "source:N", scale=alt.Scale(domain=["stated in the paper"], range=[_GREY]), legend=alt.Legend(title=None)
+    )
+    base = alt.Chart(alt.Data(values=rows))
+    tip = [alt.Tooltip("low:Q", title="paper, from", format=".4~g"), alt.Tooltip("high:Q", title="to", format=".4~g")]
+    stroke = alt.Stroke("stroke:N", scale=None)
+    box = base.mark_rect(opacity=1, fillOpacity=0.25, strokeWidth=1.2)
+    return box.encode(
+        x=alt.X("from:Q", title="layer"), x2="to:Q", y="low:Q", y2="high:Q", color=colour, stroke=stroke, tooltip=tip
+    )
+
+
+def _tooltip(*, percent: bool) -> list[Any]:
+    form = ".2%" if percent else ",.4~g"
+    return [
+        alt.Tooltip("layer:Q", format="d"),
+        alt.Tooltip("series:N"),
+        alt.Tooltip("value:Q", format=form),
+        alt.Tooltip("low:Q", title="95 % interval, from", format=form),
+        alt.Tooltip("high:Q", title="to", format=form),
+    ]
+
+
+def _layered(*charts: Any) -> Any:
+    return alt.layer(*charts).resolve_scale(color="independent").properties(width=_WIDTH, height=_HEIGHT)
+
+
+def _share_bars(name: str, entry: Entry, axis: str, *, chance: float | None = None) -> Any:
+    """Bars of a share by layer, with their intervals."""
+    base = alt.Chart(_rows(entry, name)).encode(x=_layer_axis(entry))
+    y = alt.Y("value:Q", title=axis, axis=alt.Axis(format="~%"))
+    bars = base.mark_bar(color=_BLUE, size=_bar_width(entry)).encode(y=y, tooltip=_tooltip(percent=True))
+    whiskers = base.mark_rule(color=_BLACK).encode(y=alt.Y("low:Q", title=axis), y2="high:Q")
+    layers = [bars, _paper(name, entry), whiskers]
+    if chance is not None:
+        rule = alt.Chart(alt.Data(values=[{"chance": chance}])).mark_rule(color=_RED, strokeDash=[4, 3])
+        layers.append(rule.encode(y="chance:Q"))
+    return _layered(*layers)
+
+
+def _boxes(series: str, entry: Entry, y: Any, paper: Any, *, percent: bool = True) -> Any:
+    """Boxes by layer: quartiles, the median with its interval, and 5 % to 95 %."""
+    base = alt.Chart(_rows(entry, series)).encode(x=_layer_axis(entry))
+    quantiles = [
+        alt.Tooltip(f"{name}:Q", format=".2%" if percent else ",.4~g") for name in ("q05", "q25", "q75", "q95")
+    ]
+    return _layered(
+        base.mark_rule(color=_BLACK).encode(y=y("q05:Q"), y2="q95:Q"),
+        base.mark_bar(color=_SKY, size=_bar_width(entry), stroke=_BLUE).encode(
+            y=y("q25:Q"), y2="q75:Q", tooltip=[*_tooltip(percent=percent), *quantiles]
+        ),
+        paper,
+        base.mark_tick(color=_BLACK, thickness=2.5, size=_bar_width(entry), orient="horizontal").encode(y=y("value:Q")),
+    )
+
+
+def _mutation(entry: Entry) -> Any:
+    names = list(_REMOVED)
+    base = alt.Chart(_rows(entry, *names)).encode(x=_layer_axis(entry))
+
+    def scale(*styles: Any) -> Any:
+        return alt.Scale(domain=names, range=list(styles))
+
+    # One title and one domain make one legend of colour and shape; the other marks are painted without a scale.
+    colour = alt.Color("series:N", title="removed token", scale=scale(*_REMOVED.values()))
+    shape = alt.Shape("series:N", title="removed token", scale=scale("square", "triangle-up", "circle"))
+    dash = alt.StrokeDash("series:N", scale=scale([1, 0], [2, 2], [6, 3]), legend=None)
+    paint = alt.Color("paint:N", scale=None)
+    y = alt.Y("value:Q", title="change in coefficient", axis=alt.Axis(format="~%"))
+    painted = base.transform_calculate(paint=f"{json.dumps(_REMOVED)}[datum.series]")
+    points = base.mark_point(filled=True, size=60, opacity=1)
+    lines = alt.layer(
+        painted.mark_area(opacity=0.18).encode(y=alt.Y("low:Q"), y2="high:Q", color=paint, detail="series:N"),
+        painted.mark_line(strokeWidth=1.5).encode(y=y, color=paint, strokeDash=dash),
+        points.encode(y=y, color=colour, shape=shape, tooltip=_tooltip(percent=True)),
+    ).resolve_scale(color="independent")
+    return _layered(_paper("mutation", entry), lines)
+
+
+def _agreement(entry: Entry) -> Any:
+    return _share_bars("agreement", entry, "agreement", chance=entry["chance"])
+
+
+def _next_rank(entry: Entry) -> Any:
+    scale = alt.Scale(type="log", domain=[1, entry["vocabulary"]], nice=False)
+
+    def y(field: str) -> Any:
+        return alt.Y(field, title="next_rank (1 is the top)", scale=scale, axis=alt.Axis(format="~s", tickCount=5))
+
+    factor = entry["vocabulary"] / PAPER["vocabulary"]
+    paper = _paper("next_rank", entry, factor=factor, lowest=1.0)  # scaled to this vocabulary
+    return _boxes("next_rank", entry, y, paper, percent=False)
+
+
+def _agreement_by_probability(entry: Entry) -> Any:
+    rows = [{**row, "bin": f"{row['from']:.2g} – {row['to']:.2g}"} for row in entry["bins"]]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("bin:N", title="max_prob", sort=[row["bin"] for row in rows], axis=alt.Axis(labelAngle=-40))
+    )
+    tips = [
+        alt.Tooltip("bin:N", title="max_prob"),
+        alt.Tooltip("memories:Q", format=","),
+        alt.Tooltip("value:Q", title="agreement", format=".2%"),
+        alt.Tooltip("low:Q", title="95 % interval, from", format=".2%"),
+        alt.Tooltip("high:Q", title="to", format=".2%"),
+    ]
+    y = alt.Y("value:Q", title="agreement", axis=alt.Axis(format="~%"))
+    return _layered(
+        base.mark_bar(color=_BLUE).encode(y=y, tooltip=tips),
+        base.mark_rule(color=_BLACK).encode(y=alt.Y("low:Q", title="agreement"), y2="high:Q"),
+        base.mark_text(dy=-6, fontSize=10, baseline="bottom").encode(
+            y=alt.Y("high:Q", title="agreement"), text=alt.Text("memories:Q", format=",")
+        ),
+    )
+
+
+def _active(entry: Entry) -> Any:
+    def y(field: str) -> Any:
+        return alt.Y(field, title="active_fraction", axis=alt.Axis(format="~%"))
+
+    boxes = _boxes("active", entry, y, _paper("active", entry))
+    if not any(entry["signed"]):
+        return boxes
+    rows = [
+        {"layer": layer, "effective": value / memories, "what": "effective (carry 90 %)"}
+        for layer, value, memories in zip(
+            entry["layer"], entry["series"]["effective"]["value"], entry["memories"], strict=True
+        )
+    ]
+    colour = alt.Color("what:N", scale=alt.Scale(range=[_RED]), legend=alt.Legend(title=None))
+    points = alt.Chart(alt.Data(values=rows)).mark_point(shape="diamond", filled=True, size=70, opacity=1)
+    tips = [alt.Tooltip("layer:Q", format="d"), alt.Tooltip("effective:Q", format=".2%")]
+    return _layered(
+        boxes,
+        points.encode(
+            x=_layer_axis(entry), y=alt.Y("effective:Q", title="active_fraction"), color=colour, tooltip=tips
+        ),
+    )
+
+
+def _zero_agreement(entry: Entry) -> Any:
+    return _share_bars("zero_agreement", entry, "examples with zero agreement")
+
+
+def _residual_agreement(entry: Entry) -> Any:
+    return _share_bars("residual_agreement", entry, "residual_top = prediction")
+
+
+def _residual_probability(entry: Entry) -> Any:
+    def y(field: str) -> Any:
+        return alt.Y(field, title="residual_prob", scale=alt.Scale(domain=[0, 1]))
+
+    return _boxes("residual_prob", entry, y, _paper("residual_probability", entry))
+
+
+def _cases(entry: Entry) -> Any:
+    colour = alt.Color(
+        "series:N",
+        scale=alt.Scale(domain=list(CASES), range=[_CASE_COLOURS[case] for case in CASES]),
+        legend=alt.Legend(title="case"),
+    )
+    bars = alt.Chart(_rows(entry, *CASES)).transform_calculate(order=f"indexof({list(CASES)}, datum.series)")
+    return _layered(
+        bars.mark_bar(size=_bar_width(entry), stroke="white", strokeWidth=0.5).encode(
+            x=_layer_axis(entry),
+            y=alt.Y(
+                "value:Q", title="examples", stack="zero", axis=alt.Axis(format="~%"), scale=alt.Scale(domain=[0, 1])
+            ),
+            color=colour,
+            order="order:Q",
+            tooltip=_tooltip(percent=True),
+        ),
+        _paper("cases", entry),
+    )
+
+
+_FIGURES: dict[str, tuple[str, Callable[[Entry], Any]]] = {
+    "mutation": ("Change in coefficient when a token of the trigger is removed", _mutation),
+    "agreement": ("Memories whose value ranks the first trigger's next token highest", _agreement),
+    "next_rank": ("Rank of the first trigger's next token in the value", _next_rank),
+    "agreement_by_probability": ("Agreement by the value's maximum probability", _agreement_by_probability),
+    "active": ("Active memories of an example", _active),
+    "zero_agreement": ("Examples where no memory predicts what the layer does", _zero_agreement),
+    "residual_agreement": ("Examples where the residual already has the final prediction", _residual_agreement),
+    "residual_probability": ("Probability of the final prediction, read from the residual", _residual_probability),
+    "cases": ("Whose prediction the layer's output is", _cases),
+}

@@ -1,0 +1,132 @@
+"""report.html: one page with everything a study shows, which needs no network and no other file."""
+
+import base64
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import jinja2
+
+from ffscope.progress import Progress, Tell, nobody
+from ffscope.queries import open_tables, predictive_values, spellings
+from ffscope.report.figures import PAPER, Figure, figures
+from ffscope.report.summary import write_summary
+from ffscope.report.words import percent, sentence, telling
+from ffscope.study import Study
+from ffscope.tokens import visible
+
+_FORMATS = ("png", "svg", "html")
+_SHOWN = 60  # characters of a trigger
+
+
+@dataclass(frozen=True)
+class Change:
+    """One of the last layer's composition cases: what the residual predicted, and what the output does."""
+
+    text: str
+    before: str
+    after: str
+    similarity: float
+    related: bool
+
+
+def write_report(study: Study, *, progress: Tell = nobody) -> Path:
+    """Leave summary.json, figures/ and report.html in a study; gives the path of the page."""
+    study.need("triggers")
+    start = time.perf_counter()
+    summary = write_summary(study)
+    drawn = figures(summary)
+    study.path("figures").mkdir(exist_ok=True)
+    for number, figure in enumerate(drawn):
+        progress(Progress("report", number, len(drawn), unit="figures"))
+        for form in _FORMATS:
+            with study.replacing(f"figures/{figure.name}.{form}") as path:
+                figure.save(path, form)
+    with study.replacing("report.html") as path:
+        path.write_text(_page(study, summary, drawn), encoding="utf-8")
+    study.finish("report", {}, seconds=time.perf_counter() - start)
+    progress(Progress("report", len(drawn), len(drawn), unit="figures"))
+    return study.path("report.html")
+
+
+def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ffscope.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=percent, seen=lambda text: visible(str(text), longest=None))
+    return environment.get_template("page.html.j2").render(
+        manifest=study.manifest,
+        name=Path(study.manifest["model"]["source"] or study.manifest["model"]["family"]).name,
+        summary=summary,
+        telling=telling(summary),
+        figures=[(figure, sentence(figure.name, summary), _image(figure)) for figure in drawn],
+        sentences={name: sentence(name, summary) for name in ("predictive_values", "last_layer") if name in summary},
+        values=predictive_values(study.folder) if "predictive_values" in summary else [],
+        changes=last_layer_changes(study) if "last_layer" in summary else [],
+        layers=_layers(summary),
+        left_out={stage: done["why"] for stage, done in study.manifest["stages"].items() if not done["done"]},
+        command=reproduce(study),
+        paper=PAPER,
+        tail=_tail,
+    )
+
+
+def _image(figure: Figure) -> str:
+    """As an image of its own: names inside one drawing do not meet those of another, and nothing in it can run."""
+    return "data:image/svg+xml;base64," + base64.b64encode(figure.svg().encode()).decode()
+
+
+def _tail(text: str) -> str:
+    shown = visible(text, longest=None)
+    return shown if len(shown) <= _SHOWN else "…" + shown[-_SHOWN:]
+
+
+def _layers(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row a layer with the value of every share and median."""
+    rows: dict[int, dict[str, Any]] = {}
+    for entry in summary.values():
+        for name, series in entry.get("series", {}).items():
+            for layer, value in zip(entry["layer"], series["value"], strict=True):
+                rows.setdefault(layer, {"layer": layer})[name if entry["figure"] != 11 else f"case {name}"] = value
+    return [rows[layer] for layer in sorted(rows)]
+
+
+def last_layer_changes(study: Study) -> list[Change]:
+    """The sampled composition cases of the last layer, with their words."""
+    with duckdb.connect() as connection:
+        database: Any = connection
+        open_tables(database, study)
+        rows = database.execute(
+            "SELECT text, residual_top, output_top, similarity, related "
+            "FROM last_layer JOIN examples USING (example) ORDER BY example"
+        ).fetchall()
+        spelt = spellings(database, [token for row in rows for token in row[1:3]])
+    return [
+        Change(text, spelt.get(before, f"#{before}"), spelt.get(after, f"#{after}"), similarity, related)
+        for text, before, after, similarity, related in rows
+    ]
+
+
+def reproduce(study: Study) -> str:
+    """The command that makes this study again."""
+    settings, model = study.settings, study.manifest["model"]
+    words = ["ffscope", "run", model["source"], "--corpus", settings["corpus"], "--out", "study"]
+    for name in ("sentences", "held_out", "max_tokens", "top", "prefixes", "language", "field", "seed", "batch_tokens"):
+        if settings.get(name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(settings[name])]
+    for name in ("lens", "examples", "mutation_memories", "mutation_triggers"):
+        if name in settings:
+            words += [f"--{name.replace('_', '-')}", str(settings[name])]
+    for name in ("layers", "memories"):
+        if settings.get(name) is not None:
+            words += [f"--{name}", ",".join(map(str, settings[name]))]
+    flags = {"--no-dedupe": not settings["dedupe"], "--no-bos": not settings["bos"], "--negative": settings["negative"]}
+    words += [flag for flag, given in flags.items() if given]
+    return shlex.join([*words, "--dtype", model["dtype"]])

@@ -1,0 +1,141 @@
+"""A finished study in Python: its tables as pyarrow tables, its figures as drawings. No torch.
+
+study = ffscope.open("DIR")
+study.triggers("L12.345")
+study.figure("cases")
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ffscope.errors import StudyError
+from ffscope.memory import parse_name
+from ffscope.queries import MemoryPage, PredictiveValue, memory_page, predictive_values
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
+from ffscope.tokens import visible
+
+
+class Results:
+    """What a study holds. Tables are pyarrow's: `.to_pandas()`, `.to_pylist()`, or duckdb and polars on top of them."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.study = Study.open(folder)
+        self.folder = self.study.folder
+        self.manifest = self.study.manifest
+
+    def table(self, name: str, memory: str | None = None) -> pa.Table:
+        """One of the study's tables, whole, or the rows of one memory ("L12.345") or layer ("L12")."""
+        file = f"{name}.parquet"
+        if file not in SCHEMAS:
+            raise StudyError(f"There is no table {name!r}. The tables are: {', '.join(self._names(SCHEMAS))}.")
+        if not self.study.path(file).is_file():
+            raise StudyError(f"{self.folder} has no {name} yet. It has: {', '.join(self.tables)}.")
+        layer, number = (None, None) if memory is None else parse_name(memory)
+        wanted = [
+            (column, "==", value) for column, value in (("layer", layer), ("memory", number)) if value is not None
+        ]
+        return pq.read_table(self.study.path(file), filters=wanted or None)
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables that are there."""
+        return self._names(file for file in SCHEMAS if self.study.path(file).is_file())
+
+    def triggers(self, memory: str | None = None) -> pa.Table:
+        """The prefixes with the highest coefficients, with their text: of one memory, a layer, or all."""
+        return self._with_text(self.table("triggers", memory))
+
+    def values(self, memory: str | None = None) -> pa.Table:
+        """What values promote and suppress, the tokens as ids and as text."""
+        table = self.table("values", memory)
+        for name in ("top_tokens", "bottom_tokens"):
+            spelt = [None if row is None else [self.token(token) for token in row] for row in table[name].to_pylist()]
+            table = table.append_column(name.replace("tokens", "text"), pa.array(spelt, pa.list_(pa.string())))
+        return table
+
+    def agreement(self, memory: str | None = None) -> pa.Table:
+        """Every value against its key's triggers."""
+        return self.table("agreement", memory)
+
+    def mutation(self, memory: str | None = None) -> pa.Table:
+        """The coefficients of triggers that have lost a token."""
+        return self.table("mutation", memory)
+
+    def examples(self) -> pa.Table:
+        """The held-out prefixes that composition and refinement look at."""
+        return self.table("examples")
+
+    def composition(self) -> pa.Table:
+        """Active memories, and those that alone predict what their layer does, by example and layer."""
+        return self.table("composition")
+
+    def refinement(self) -> pa.Table:
+        """What the residual, the feed-forward layer and the output predict, by example and layer."""
+        return self.table("refinement")
+
+    def memory(self, name: str) -> MemoryPage:
+        """Everything about one memory, as `ffscope show` has it."""
+        return memory_page(self.folder, name)
+
+    def predictive_values(self, count: int = 100) -> list[PredictiveValue]:
+        """The values with the highest maximum probability, each with a trigger."""
+        return predictive_values(self.folder, count)
+
+    def summary(self) -> dict[str, Any]:
+        """The series behind the figures, with their intervals; made anew where there is no report yet."""
+        file = self.study.path("summary.json")
+        if file.is_file():
+            return json.loads(file.read_text(encoding="utf-8"))
+        from ffscope.report.summary import summarise
+
+        return summarise(self.study)
+
+    def figure(self, name: str) -> Any:
+        """One figure ("cases", "agreement" …); the last line of a notebook's cell draws it."""
+        from ffscope.report.figures import figure
+
+        return figure(name, self.summary())
+
+    def token(self, token: int) -> str:
+        """A token as it is shown."""
+        if not hasattr(self, "_vocabulary"):
+            self._vocabulary = self.table("vocabulary")["text"].to_pylist()
+        return self._vocabulary[token] if 0 <= token < len(self._vocabulary) else f"#{token}"
+
+    def _with_text(self, triggers: pa.Table) -> pa.Table:
+        """Triggers with two more columns: the prefix as text, and the next token."""
+        wanted = pc.unique(triggers["sentence"])
+        sentences = pq.read_table(
+            self.study.path("sentences.parquet"),
+            columns=["sentence", "text", "ends", "tokens"],
+            filters=pc.field("sentence").isin(wanted),
+        ).to_pylist()
+        by_number = {row["sentence"]: row for row in sentences}
+        places = zip(triggers["sentence"].to_pylist(), triggers["position"].to_pylist(), strict=True)
+        texts = [self._prefix(by_number[sentence], position) for sentence, position in places]
+        following = [self.token(token) for token in triggers["next_token"].to_pylist()]
+        return triggers.append_column("prefix", pa.array(texts)).append_column("next", pa.array(following))
+
+    def _prefix(self, sentence: dict[str, Any], position: int) -> str:
+        if sentence["ends"]:
+            return sentence["text"][: sentence["ends"][position]]
+        return "".join(self.token(token) for token in sentence["tokens"][: position + 1])
+
+    def _names(self, files: Any) -> list[str]:
+        return [file.removesuffix(".parquet") for file in files]
+
+    def __repr__(self) -> str:
+        model = self.manifest["model"]
+        name = visible(model["source"] or model["family"])
+        return f"Results({str(self.folder)!r}: {name}, {sum(model['memories']):,} memories; {', '.join(self.tables)})"
+
+
+def open(folder: Path | str) -> Results:
+    """A study that is there already, to look at: `study = ffscope.open("DIR")`."""
+    return Results(folder)

@@ -1,0 +1,698 @@
+"""The stages after the search, every number of their tables held against a plain computation (plain.py)."""
+
+import copy
+import gc
+import itertools
+import json
+import math
+import shutil
+import weakref
+from collections import defaultdict
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers as hf
+
+import tiny
+from ffscope import read
+from ffscope.analysis.mutation import _random
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching
+from ffscope.errors import CorpusError, LensError, StudyError
+from ffscope.models.ranking import rank_of, ranked
+from ffscope.pipeline import STAGES, analyse, run, triggers
+from ffscope.running import observing
+from ffscope.running.parts import Parts
+from ffscope.running.sharing import share
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
+from plain import Account, Pass, Plain, bert_layers, ranking
+
+WORDS = [
+    "The",
+    "cat",
+    "sat.",
+    "On",
+    "a",
+    "mat,",
+    "it",
+    "saw",
+    "the",
+    "dog!",
+    "Why?",
+    "A",
+    "bird",
+    "flew",
+    "by",
+    "<and>",
+    "sang",
+    "[a",
+    "song]",
+    "/",
+    "of",
+    "old.",
+    "It",
+    "was",
+    "late.",
+]
+SEARCHING = Searching(top=5, batch_tokens=100)
+ASKED = {"examples": 30, "mutation_memories": 4, "mutation_triggers": 3}
+TABLES = ("values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
+REMOVED = {"first", "last", "random"}
+BOS = 2
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Twenty-two documents of few words, so that prefixes recur; one sentence has one token. Document 19 is held out."""
+    generator = torch.Generator().manual_seed(5)
+    file = tmp_path_factory.mktemp("corpus") / "text.jsonl"
+    with file.open("w") as out:
+        for number in range(22):
+            picks = torch.randint(len(WORDS), (12,), generator=generator).tolist()
+            print(json.dumps({"text": " ".join(WORDS[i] for i in picks) + f"\n{chr(97 + number)}"}), file=out)
+    return file
+
+
+def found(study, table):
+    return pq.read_table(study.path(f"{table}.parquet")).to_pylist()
+
+
+def close(number):
+    return pytest.approx(number, rel=1e-4, abs=1e-6)
+
+
+def searched(model, corpus, folder, searching=SEARCHING):
+    return triggers(model, Reading(str(corpus), max_tokens=20), folder, searching=searching)
+
+
+def analysed(model, corpus, folder, searching=SEARCHING, stages=tuple(STAGES), **asked):
+    study = searched(model, corpus, folder, searching)
+    for stage in stages:
+        study = analyse(stage, model, study.folder, **{**ASKED, **asked})
+    return study
+
+
+class Case:
+    """One family's study, and the plain computation beside it."""
+
+    def __init__(self, study, plain):
+        self.study, self.plain = study, plain
+        self.rows = {table: found(study, table) for table in TABLES}
+        self.sentences = {row["sentence"]: row for row in found(study, "sentences")}
+        self.triggers = defaultdict(list)
+        for row in found(study, "triggers"):
+            self.triggers[row["layer"], row["memory"]].append(row)
+
+    @cached_property
+    def value_logits(self):
+        return [self.plain.value_logits(layer) for layer in range(len(self.plain.layers))]
+
+    @cached_property
+    def places(self):
+        """What the model holds at every example, by one pass for each."""
+        return [
+            self.plain.at(self.sentences[row["sentence"]]["tokens"], row["position"]) for row in self.rows["examples"]
+        ]
+
+    @property
+    def examples_by_layers(self):
+        """The rows that a table must have, in their order: every example's place and number, and every layer."""
+        return [(place, number, layer) for number, place in enumerate(self.places) for layer in self.every_layer]
+
+    @property
+    def every_layer(self):
+        return range(len(self.plain.layers))
+
+
+NO_BOS = replace(SEARCHING, bos=False)
+CASES = [
+    ("opt", "norm", SEARCHING),
+    ("opt", "raw", SEARCHING),
+    ("opt post-norm", "norm", SEARCHING),
+    ("opt post-norm", "raw", SEARCHING),
+    ("gpt2", "norm", replace(NO_BOS, prefixes="all")),
+    ("llama", "norm", SEARCHING),
+    ("llama", "raw", SEARCHING),
+    ("gpt_neox", "norm", SEARCHING),
+    ("gemma2", "norm", SEARCHING),
+    ("gemma2", "raw", SEARCHING),
+    ("granite", "norm", SEARCHING),
+    ("mixtral", "norm", SEARCHING),
+    ("bert", "norm", SEARCHING),
+    ("bert", "raw", SEARCHING),
+    ("t5", "norm", SEARCHING),
+    ("bart", "norm", NO_BOS),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}, {case[1]}")
+def case(request, corpus, tokenizer, tmp_path_factory):
+    name, lens, searching = request.param
+    made = tiny.make(name)
+    study = analysed(read(made, tokenizer), corpus, tmp_path_factory.mktemp("case") / "study", searching, lens=lens)
+    return Case(study, Plain(name, made, lens=lens, bos=BOS if searching.bos else None))
+
+
+def softmax(logits):
+    return torch.tensor(logits).double().softmax(-1).tolist()
+
+
+def test_values_are_the_rows_of_the_output_projection_read_over_the_vocabulary(case):
+    account, rows = Account(), iter(case.rows["values"])
+    for layer in case.every_layer:
+        for memory, (value, logits) in enumerate(
+            zip(case.plain.layers[layer].values, case.value_logits[layer], strict=True)
+        ):
+            row, probabilities = next(rows), softmax(logits)
+            assert (row["layer"], row["memory"]) == (layer, memory)
+            assert row["norm"] == close(math.sqrt(sum(x * x for x in value.tolist())))
+            assert len(row["top_tokens"]) == len(row["top_probs"]) == len(row["bottom_tokens"]) == 20
+            account.tokens(row["top_tokens"], logits)
+            account.tokens(row["bottom_tokens"], [-logit for logit in logits])
+            assert row["top_probs"] == [close(probabilities[token]) for token in row["top_tokens"]]
+            assert row["max_prob"] == close(max(probabilities))
+    assert next(rows, None) is None
+    assert account.is_strict()
+
+
+def test_agreement_holds_every_value_against_its_triggers(case):
+    account = Account()
+    assert [(row["layer"], row["memory"]) for row in case.rows["agreement"]] == sorted(case.triggers)
+    for row in case.rows["agreement"]:
+        logits, rows = case.value_logits[row["layer"]][row["memory"]], case.triggers[row["layer"], row["memory"]]
+        (first,) = [trigger for trigger in rows if trigger["rank"] == 1]
+        account.token(row["top_token"], logits)
+        account.rank(row["next_rank"], row["next_token"], logits)
+        assert row["next_token"] == first["next_token"]
+        assert row["agrees"] is (row["next_token"] == row["top_token"])
+        assert row["max_prob"] == close(max(softmax(logits)))
+        assert row["triggers"] == len(rows)
+        assert row["precision"] == close(sum(one["next_token"] == row["top_token"] for one in rows) / len(rows))
+    assert account.is_strict()
+
+
+def test_mutation_takes_some_memories_of_every_layer_and_every_trigger_of_more_than_one_token(case):
+    by_trigger = defaultdict(list)
+    for row in case.rows["mutation"]:
+        by_trigger[row["layer"], row["memory"], row["rank"]].append(row["removed"])
+    assert list(by_trigger) == sorted(by_trigger)
+    assert all(removed == sorted(REMOVED) for removed in by_trigger.values())
+    names = {(layer, memory) for layer, memory, _ in by_trigger}
+    wanted = {
+        (*name, row["rank"]) for name in names for row in case.triggers[name] if row["rank"] <= 3 and row["position"]
+    }
+    assert set(by_trigger) == wanted
+    for layer in case.every_layer:
+        assert 0 < sum(one == layer for one, _ in names) <= ASKED["mutation_memories"]
+
+
+def test_a_mutated_coefficient_is_that_of_the_prefix_run_again_without_the_token(case):
+    for row in case.rows["mutation"]:
+        (trigger,) = [one for one in case.triggers[row["layer"], row["memory"]] if one["rank"] == row["rank"]]
+        position, index = trigger["position"], row["removed_index"]
+        assert 0 <= index <= position
+        assert index == {"first": 0, "last": position}.get(row["removed"], index)
+        prefix = case.sentences[trigger["sentence"]]["tokens"][: position + 1]
+        one = case.plain.run(prefix[:index] + prefix[index + 1 :])
+        mutated = case.plain.layers[row["layer"]].coefficients(one)[-1, row["memory"]].item()
+        assert row["coefficient"] == trigger["coefficient"]
+        assert row["mutated"] == close(mutated)
+        assert row["change"] == close((row["mutated"] - row["coefficient"]) / row["coefficient"])
+
+
+def test_examples_are_held_out_prefixes_with_the_models_own_prediction(case):
+    account = Account()
+    rows = case.rows["examples"]
+    assert [row["example"] for row in rows] == list(range(ASKED["examples"]))
+    assert len({(row["sentence"], row["position"]) for row in rows}) == len(rows)
+    for row, place in zip(rows, case.places, strict=True):
+        sentence, position = case.sentences[row["sentence"]], row["position"]
+        assert sentence["held_out"]
+        assert row["target"] == [*sentence["tokens"], sentence["next_token"]][position + 1]
+        assert row["text"] == sentence["text"][: sentence["ends"][position]]
+        account.token(row["prediction"], place.logits)
+    assert account.is_strict()
+
+
+def effective(sizes):
+    """How many of the largest sizes make nine tenths of their sum, and whether that is a close thing."""
+    total, held, count = sum(sizes), 0.0, 0
+    for size in sorted(sizes, reverse=True):
+        if held >= 0.9 * total:
+            break
+        held, count = held + size, count + 1
+    smallest = sorted(sizes, reverse=True)[count - 1] if count else 0.0
+    return count, min(held - 0.9 * total, 0.9 * total - (held - smallest)) < 1e-6 * total
+
+
+def test_composition_counts_what_is_active_and_what_agrees_with_the_sum(case):
+    account = Account()
+    for row, (place, example, layer) in zip(case.rows["composition"], case.examples_by_layers, strict=True):
+        assert (row["example"], row["layer"]) == (example, layer)
+        coefficients = place.coefficients[layer].tolist()
+        near_zero = sum(0 < abs(m) < 1e-6 for m in coefficients)
+        account.count(row["active"], sum(m > 0 for m in coefficients), unsure=near_zero)
+        assert row["active_fraction"] == close(row["active"] / len(coefficients))
+        norms = case.plain.layers[layer].values.norm(dim=-1).tolist()
+        count, unsure = effective([abs(m) * norm for m, norm in zip(coefficients, norms, strict=True)])
+        account.same(row["effective"], count, excuse=unsure)
+        account.token(row["ff_top"], place.update[layer])
+        matches, unsure = case_matches(case.value_logits[layer], coefficients, row["ff_top"])
+        account.count(row["matches"], matches, unsure=unsure + near_zero)
+    assert account.is_strict()
+
+
+def case_matches(value_logits, coefficients, ff_top):
+    """How many memories promote a token, and for how many that is a close thing."""
+    matches = unsure = 0
+    for m, logits in zip(coefficients, value_logits, strict=True):
+        promoted = logits if m > 0 else [-logit for logit in logits]
+        first, second = ranking(promoted)[:2]
+        matches += m != 0 and first == ff_top
+        unsure += m != 0 and ff_top in (first, second) and promoted[first] - promoted[second] < 1e-5
+    return matches, unsure
+
+
+def test_refinement_tells_whose_prediction_the_output_is(case):
+    account = Account()
+    for row, (place, example, layer) in zip(case.rows["refinement"], case.examples_by_layers, strict=True):
+        assert (row["example"], row["layer"]) == (example, layer)
+        residual, prediction = place.residual[layer], case.rows["examples"][example]["prediction"]
+        account.token(row["residual_top"], residual)
+        account.token(row["ff_top"], place.update[layer])
+        account.token(row["output_top"], place.output[layer])
+        account.rank(row["residual_rank"], prediction, residual)
+        assert row["residual_prob"] == close(softmax(residual)[prediction])
+        of_residual, of_ff = (row[name] == row["output_top"] for name in ("residual_top", "ff_top"))
+        cases = {(1, 1): "agreement", (1, 0): "residual", (0, 1): "ffn", (0, 0): "composition"}
+        assert row["case"] == cases[of_residual, of_ff]
+    assert account.is_strict()
+
+
+def test_the_last_layers_composition_cases_are_held_against_the_unembedding(case):
+    bound = case.study.manifest["stages"]["refinement"]["related_above"]
+    last = len(case.plain.layers) - 1
+    composed = [row for row in case.rows["refinement"] if row["layer"] == last and row["case"] == "composition"]
+    assert len(composed) <= 100  # so all of them are there
+    for row, one in zip(case.rows["last_layer"], composed, strict=True):
+        before, after = row["residual_top"], row["output_top"]
+        assert (row["example"], before, after) == (one["example"], one["residual_top"], one["output_top"])
+        u, v = (case.plain.family.unembedding[token].tolist() for token in (before, after))
+        cosine = sum(a * b for a, b in zip(u, v, strict=True)) / math.hypot(*u) / math.hypot(*v)
+        assert row["similarity"] == close(cosine)
+        assert row["related"] is (row["similarity"] > bound)
+    assert -1 <= bound <= 1
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer):
+    return read(tiny.make("llama"), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def whole(llama, corpus, tmp_path_factory):
+    """A study whose stages were not interrupted."""
+    return analysed(llama, corpus, tmp_path_factory.mktemp("whole") / "study")
+
+
+@pytest.fixture
+def begun(whole, tmp_path):
+    """A copy of that study as it was before the stages after the search."""
+    folder = tmp_path / "study"
+    folder.mkdir()
+    for name in ("documents", "sentences", "vocabulary", "triggers", "memories"):
+        shutil.copy(whole.path(f"{name}.parquet"), folder)
+    manifest = json.loads(whole.path("study.json").read_text())
+    manifest["stages"] = {
+        name: manifest["stages"][name] for name in manifest["stages"] if name not in (*STAGES, "examples")
+    }
+    for name in ("lens", *ASKED):
+        del manifest["settings"][name]
+    (folder / "study.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def same_bytes(study, other):
+    differ = [name for name in TABLES if not _same_bytes(study, other, f"{name}.parquet")]
+    return not differ and names_in(study.folder) == names_in(other.folder)
+
+
+def _same_bytes(study, other, name):
+    return study.path(name).read_bytes() == other.path(name).read_bytes()
+
+
+def stopping_at(call):
+    count = itertools.count(1)
+
+    def stop(_):
+        if next(count) == call:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, whole, begun, monkeypatch):
+    monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
+    kept, keep = defaultdict(list), Parts.keep
+    monkeypatch.setattr(Parts, "keep", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part))
+    for stage in STAGES:
+        for call in itertools.count(1):
+            try:
+                analyse(stage, llama, begun, **ASKED, progress=stopping_at(call))
+                break
+            except KeyboardInterrupt:
+                assert stage == "composition" or call > 1 or not (begun / f"{stage}.parquet").exists()
+        assert call > 2
+    for table, numbers in kept.items():
+        assert len(numbers) > 2, f"{table} has no parts to be stopped between"
+        assert sorted(numbers) == list(range(len(numbers))), "what was put by is not made again"
+    assert same_bytes(Study.open(begun), whole)
+
+
+@pytest.mark.parametrize("at", [(Study, "finish"), (Parts, "join"), (Parts, "drop")], ids=lambda at: at[1])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_that_is_stopped_at_its_end_ends_with_the_same_bytes(stage, at, llama, whole, begun, monkeypatch):
+    for earlier in itertools.takewhile(lambda name: name != stage, STAGES):
+        analyse(earlier, llama, begun, **ASKED)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(*at, _interrupted)
+        analyse(stage, llama, begun, **ASKED)
+    for again in STAGES:
+        analyse(again, llama, begun, **ASKED)
+    assert same_bytes(Study.open(begun), whole)
+
+
+def _interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_what_a_stopped_stage_made_with_other_settings_is_not_used(llama, whole, begun, monkeypatch):
+    monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
+    for stage, asked, call in (
+        ("mutation", {"mutation_memories": 7}, 3),
+        ("refinement", {"examples": 5, "lens": "raw"}, 2),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            analyse(stage, llama, begun, **{**ASKED, **asked}, progress=stopping_at(call))
+    for stage in STAGES:
+        analyse(stage, llama, begun, **ASKED)
+    assert same_bytes(Study.open(begun), whole)
+
+
+def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole, monkeypatch):
+    monkeypatch.setattr(Parts, "keep", _interrupted)
+    stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
+    others = {
+        "values": {"lens": "raw"},
+        "agreement": {"lens": "raw"},
+        "mutation": {"mutation_triggers": 2},
+        "composition": {"examples": 31},
+        "refinement": {"lens": "raw"},
+    }
+    for stage, other in others.items():
+        analyse(stage, llama, whole.folder)  # with what it was made with
+        (name, value) = next(iter(other.items()))
+        with pytest.raises(StudyError, match=f"holds a study with settings {name} = .*; this run has .*{value}"):
+            analyse(stage, llama, whole.folder, **other)
+    assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
+
+
+@pytest.mark.parametrize(("first", "second"), [("values", "refinement"), ("refinement", "values")])
+def test_two_lenses_are_not_mixed_in_a_study(first, second, llama, begun):
+    analyse(first, llama, begun, **ASKED, lens="norm")
+    with pytest.raises(StudyError, match='holds a study with settings lens = "norm"; this run has "raw"'):
+        analyse(second, llama, begun, **ASKED, lens="raw")
+    assert Study.open(begun).settings["lens"] == "norm"
+
+
+def alike(rows, others):
+    for row, other in zip(rows, others, strict=True):
+        assert list(row) == list(other)
+        for name, value in row.items():
+            several = value if isinstance(value, list) else [value]
+            inexact = several and isinstance(several[0], float)
+            assert value == (close(other[name]) if inexact else other[name])
+    return True
+
+
+@pytest.mark.parametrize("tokens", [1, 37, 5000])
+def test_another_batch_size_gives_the_same(tokens, llama, corpus, whole, tmp_path):
+    study = analysed(llama, corpus, tmp_path / "study", replace(SEARCHING, batch_tokens=tokens))
+    assert all(alike(found(study, table), found(whole, table)) for table in TABLES)
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_few_examples_at_once_give_the_same(room, llama, whole, begun, monkeypatch):
+    monkeypatch.setattr(observing, "_COEFFICIENTS", room * 4 * sum(llama.memories))
+    for stage in STAGES:
+        analyse(stage, llama, begun, **ASKED)
+    assert all(alike(found(Study.open(begun), table), found(whole, table)) for table in TABLES)
+
+
+def test_what_a_pass_held_is_let_go_before_the_next(llama, whole, begun, monkeypatch):
+    views, most = weakref.WeakSet(), []
+    states = observing._states
+    monkeypatch.setattr(observing, "_states", lambda *given: most.append(len(views)) or states(*given))
+    made = observing.View.__init__
+    monkeypatch.setattr(observing.View, "__init__", lambda self, *given: views.add(self) or made(self, *given))
+    gc.collect()
+    gc.disable()
+    try:
+        for stage in ("values", "composition"):
+            analyse(stage, llama, begun, **ASKED)
+    finally:
+        gc.enable()
+    assert max(most) <= 1, "the collector comes by seldom, and a batch's coefficients are large"
+
+
+def test_all_stages_at_once_give_the_same_bytes(llama, corpus, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffscope.pipeline._report", lambda *_: None)
+    study = run(llama, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=SEARCHING, **ASKED)
+    assert same_bytes(study, whole)
+
+
+def test_columns_are_those_of_the_schemas(whole):
+    for table in TABLES:
+        assert pq.read_schema(whole.path(f"{table}.parquet")).equals(SCHEMAS[f"{table}.parquet"])
+
+
+def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama, begun, caplog):
+    for stage in ("values", "mutation", "composition"):
+        analyse(stage, llama, begun, examples=10_000, mutation_memories=1000, mutation_triggers=1000)
+    study = Study.open(begun)
+    long = {(row["layer"], row["memory"], row["rank"]) for row in found(study, "triggers") if row["position"] > 0}
+    assert {(row["layer"], row["memory"], row["rank"]) for row in found(study, "mutation")} == long
+    held_out = [row for row in found(study, "sentences") if row["held_out"]]
+    prefixes = [(row["sentence"], position) for row in held_out for position in range(len(row["tokens"]))]
+    assert [(row["sentence"], row["position"]) for row in found(study, "examples")] == prefixes
+    assert f"The held-out text has {len(prefixes)} prefixes; all of them are examples, not 10000" in caplog.text
+
+
+def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
+    searching = replace(SEARCHING, layers=[0, 2], memories=[2, 3, 11])
+    study = analysed(llama, corpus, tmp_path / "study", searching, mutation_memories=100)
+    names = [(layer, memory) for layer in (0, 2) for memory in (2, 3, 11)]
+    for table in ("values", "examples", "composition", "refinement", "last_layer"):
+        assert found(study, table) == found(whole, table)
+    assert found(study, "agreement") == [
+        row for row in found(whole, "agreement") if (row["layer"], row["memory"]) in names
+    ]
+    assert {(row["layer"], row["memory"]) for row in found(study, "mutation")} == set(names)
+
+
+def test_a_corpus_of_single_tokens_has_no_mutations(llama, tmp_path):
+    (tmp_path / "a.txt").write_text("a\nb\nc\n")
+    study = analysed(llama, tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement", "mutation"])
+    assert found(study, "triggers")
+    assert found(study, "mutation") == []
+
+
+def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, tmp_path):
+    endless = copy.deepcopy(tokenizer)
+    endless.eos_token = None
+    study = analysed(read(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"])
+    rows = found(study, "agreement")
+    assert any(row["next_token"] == -1 for row in rows)
+    assert all((row["next_rank"] is None) == (row["next_token"] == -1) for row in rows)
+    assert not any(row["agrees"] for row in rows if row["next_token"] == -1)
+
+
+def test_a_vocabulary_of_fewer_than_twenty_tokens(tokenizer, tmp_path):
+    made = tiny.build(hf.LlamaForCausalLM, hf.LlamaConfig, {**tiny._LLAMA, "vocab_size": 12})
+    (tmp_path / "a.txt").write_text("abc cab\nbag face")  # the first letters, whose ids are below 12
+    study = analysed(read(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"])
+    for row in found(study, "values"):
+        assert sorted(row["top_tokens"]) == sorted(row["bottom_tokens"]) == list(range(12))
+        assert sum(row["top_probs"]) == pytest.approx(1)
+
+
+class TestAModelWithoutUnembedding:
+    @pytest.fixture(scope="class")
+    def made(self):
+        return tiny.build(hf.BertModel, hf.BertConfig, tiny._BERT)
+
+    @pytest.fixture(scope="class")
+    def study(self, made, corpus, tokenizer, tmp_path_factory):
+        stages = ["values", "mutation", "composition"]
+        return analysed(read(made, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages)
+
+    def test_values_have_norms_and_no_tokens(self, made, study):
+        layers = bert_layers(made, "")
+        for row in found(study, "values"):
+            assert row.pop("norm") == close(layers[row.pop("layer")].values[row.pop("memory")].norm().item())
+            assert row == {"top_tokens": None, "top_probs": None, "max_prob": None, "bottom_tokens": None}
+
+    def test_mutations_are_read(self, made, study):
+        layers = bert_layers(made, "")
+        sentences = {row["sentence"]: row["tokens"] for row in found(study, "sentences")}
+        prefixes = {
+            (row["layer"], row["memory"], row["rank"]): sentences[row["sentence"]][: row["position"] + 1]
+            for row in found(study, "triggers")
+        }
+        for row in found(study, "mutation"):
+            prefix = prefixes[row["layer"], row["memory"], row["rank"]]
+            del prefix[row["removed_index"]]
+            one = Pass(made, input_ids=[BOS, *prefix])
+            prefix.insert(row["removed_index"], None)
+            assert row["mutated"] == close(layers[row["layer"]].coefficients(one)[-1, row["memory"]].item())
+
+    def test_composition_counts_and_reads_nothing(self, made, study):
+        account, layers = Account(), bert_layers(made, "")
+        sentences = {row["sentence"]: row["tokens"] for row in found(study, "sentences")}
+        examples = found(study, "examples")
+        for row in found(study, "composition"):
+            example = examples[row["example"]]
+            one = Pass(made, input_ids=[BOS, *sentences[example["sentence"]]])
+            coefficients = layers[row["layer"]].coefficients(one)[1 + example["position"]]
+            sizes = coefficients.abs() * layers[row["layer"]].values.norm(dim=-1)
+            account.same(row["active"], int((coefficients > 0).sum()), excuse=False)
+            account.same(row["effective"], *effective(sizes.tolist()))
+            assert (row["ff_top"], row["matches"], example["prediction"]) == (None, None, None)
+
+    @pytest.mark.parametrize("stage", ["agreement", "refinement"])
+    def test_what_needs_a_reading_says_so(self, stage, made, study, tokenizer):
+        with pytest.raises(LensError, match="BertModel has no unembedding"):
+            analyse(stage, read(made, tokenizer), study.folder, **ASKED)
+        assert not study.path(f"{stage}.parquet").exists()
+
+    def test_a_whole_run_leaves_that_out_and_says_why(self, made, study, corpus, tokenizer, tmp_path, monkeypatch):
+        monkeypatch.setattr("ffscope.pipeline._report", lambda *_: None)
+        reading = Reading(str(corpus), max_tokens=20)
+        other = run(read(made, tokenizer), reading, tmp_path / "study", searching=SEARCHING, **ASKED)
+        for name in ("values", "mutation", "examples", "composition"):
+            assert _same_bytes(other, study, f"{name}.parquet")
+        for name in ("agreement", "refinement"):
+            assert "no unembedding" in other.manifest["stages"][name]["why"]
+            assert not other.has(name)
+
+
+def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
+    (tmp_path / "a.txt").write_text("One document. It is searched.")
+    study = analysed(llama, tmp_path / "a.txt", tmp_path / "study", stages=["values"])
+    for stage in ("composition", "refinement"):
+        with pytest.raises(CorpusError, match="No document of this corpus is held out .* --held-out FILE"):
+            analyse(stage, llama, study.folder)
+    assert not study.path("examples.parquet").exists()
+
+
+def test_a_stage_before_the_one_it_builds_on(llama, begun, tmp_path):
+    for stage in ("agreement", "composition"):
+        with pytest.raises(StudyError, match="has no values yet. Run `ffscope values` on it first"):
+            analyse(stage, llama, begun, **ASKED)
+    for stage in STAGES:
+        with pytest.raises(StudyError, match="holds no study.* `ffscope triggers` makes one"):
+            analyse(stage, llama, tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_every_stage_needs_the_triggers(llama, begun):
+    manifest = json.loads((begun / "study.json").read_text())
+    del manifest["stages"]["triggers"]
+    (begun / "study.json").write_text(json.dumps(manifest))
+    for stage in STAGES:
+        with pytest.raises(StudyError, match="has no triggers yet. Run `ffscope triggers` on it first"):
+            analyse(stage, llama, begun, **ASKED)
+
+
+def test_stages_and_lenses_that_are_not_there(llama, begun):
+    with pytest.raises(StudyError, match="There is no stage 'valves'. After the search come: values, agreement"):
+        analyse("valves", llama, begun)
+    for stage in ("values", "agreement", "refinement"):
+        with pytest.raises(LensError, match="There is no lens 'tuned'"):
+            analyse(stage, llama, begun, lens="tuned")
+
+
+def chi_square(counts, expected):
+    return sum((count - expected) ** 2 / expected for count in counts)
+
+
+@pytest.mark.parametrize("position", [1, 6, 30])
+def test_the_random_token_is_any_of_the_prefix_with_the_same_chance(position):
+    sentences = np.arange(40_000, dtype=np.int32)
+    for seed in (0, 1, 12345):
+        drawn = _random(sentences, np.full(len(sentences), position), seed)
+        counts = np.bincount(drawn, minlength=position + 1)
+        assert len(counts) == position + 1
+        assert chi_square(counts, len(sentences) / len(counts)) < position + 6 * math.sqrt(2 * position)
+
+
+def test_the_random_token_of_every_prefix_of_a_sentence_lies_in_it():
+    positions = np.tile(np.arange(1, 128), 50)
+    drawn = _random(np.repeat(np.arange(50), 127), positions, 3)
+    assert (drawn >= 0).all()
+    assert (drawn <= positions).all()
+
+
+def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
+    counts = defaultdict(int)
+    total = sum(len(row["tokens"]) for row in found(whole, "sentences") if row["held_out"])
+    for seed in range(200):
+        examples = observing.draw(whole, 20, seed)
+        for place in zip(examples.sentence.tolist(), examples.position.tolist(), strict=True):
+            counts[place] += 1
+    every = list(counts.values()) + [0] * (total - len(counts))
+    assert chi_square(every, 200 * 20 / total) < total + 6 * math.sqrt(2 * total)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_texts_are_shared_as_far_as_can_be(causal):
+    generator = np.random.default_rng(4)
+    for _ in range(200):
+        count = generator.integers(0, 40)
+        texts = [
+            generator.choice([0, 1, 255, 256, 70_000], generator.integers(1, 5)).astype(np.int32) for _ in range(count)
+        ]
+        shared = share(texts, causal=causal)
+        for text, run_number, position in zip(texts, shared.run, shared.position, strict=True):
+            ran = shared.runs[run_number]
+            assert position == len(text) - 1
+            assert (ran[: position + 1] if causal else ran).tolist() == text.tolist()
+        distinct = {tuple(text.tolist()) for text in texts}
+        begun = {text[:length] for text in distinct for length in range(1, len(text))} if causal else set()
+        assert sorted(tuple(ran.tolist()) for ran in shared.runs) == sorted(distinct - begun)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 4, 1000])
+def test_ranking_takes_the_lower_of_equal_tokens_first(levels):
+    logits = torch.randint(levels, (40, 67), generator=torch.Generator().manual_seed(levels)) / 8 - 0.25
+    order = [ranking(row) for row in logits.tolist()]
+    for count in (1, 2, 20, 66, 67, 100):
+        assert ranked(logits, count).tolist() == [row[:count] for row in order]
+    for token in range(67):
+        ranks = rank_of(torch.full((40,), token), logits)
+        assert ranks.tolist() == [row.index(token) + 1 for row in order]
+
+
+@pytest.mark.parametrize("name", [name for name in tiny.TABLE if name != "vit"])
+def test_which_families_see_what_comes_after(name):
+    both_ways = ("bert", "roberta", "distilbert", "modernbert", "t5", "t5 gated", "bart")
+    assert read(tiny.make(name)).causal is (name not in both_ways)
