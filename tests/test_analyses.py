@@ -7,9 +7,10 @@ import json
 import math
 import shutil
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,49 +19,26 @@ import torch
 import transformers as hf
 
 import tiny
-from ffscope import read
 from ffscope.analysis.mutation import _random
 from ffscope.analysis.sentences import Reading
 from ffscope.analysis.triggers import Searching
 from ffscope.errors import CorpusError, LensError, StudyError
-from ffscope.models.ranking import rank_of, ranked
-from ffscope.pipeline import STAGES, analyse, run, triggers
+from ffscope.models import lens
+from ffscope.models.loading import lay_out
+from ffscope.models.ranking import rank_of, ranked, top
+from ffscope.pipeline import analyse, run, triggers
 from ffscope.running import observing
 from ffscope.running.parts import Parts
 from ffscope.running.sharing import share
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
-from plain import Account, Pass, Plain, bert_layers, ranking
+from plain import BOTH_WAYS, FAMILIES, Account, Pass, Plain, bert_layers, ranking
 
-WORDS = [
-    "The",
-    "cat",
-    "sat.",
-    "On",
-    "a",
-    "mat,",
-    "it",
-    "saw",
-    "the",
-    "dog!",
-    "Why?",
-    "A",
-    "bird",
-    "flew",
-    "by",
-    "<and>",
-    "sang",
-    "[a",
-    "song]",
-    "/",
-    "of",
-    "old.",
-    "It",
-    "was",
-    "late.",
-]
-SEARCHING = Searching(top=5, batch_tokens=100)
-ASKED = {"examples": 30, "mutation_memories": 4, "mutation_triggers": 3}
+TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late."
+WORDS = TEXT.split()
+STAGES = ("values", "agreement", "mutation", "composition", "refinement")
+SEARCHING = Searching(top=5, batch_tokens=300)
+ASKED = {"examples": 24, "mutation_memories": 4, "mutation_triggers": 3}
 TABLES = ("values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
 REMOVED = {"first", "last", "random"}
 BOS = 2
@@ -68,12 +46,12 @@ BOS = 2
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Twenty-two documents of few words, so that prefixes recur; one sentence has one token. Document 19 is held out."""
+    """Twenty-two documents of few words, so that prefixes recur, each with a sentence of one token. Number 19 is held out."""
     generator = torch.Generator().manual_seed(5)
     file = tmp_path_factory.mktemp("corpus") / "text.jsonl"
     with file.open("w") as out:
         for number in range(22):
-            picks = torch.randint(len(WORDS), (12,), generator=generator).tolist()
+            picks = torch.randint(len(WORDS), (36 if number == 19 else 12,), generator=generator).tolist()
             print(json.dumps({"text": " ".join(WORDS[i] for i in picks) + f"\n{chr(97 + number)}"}), file=out)
     return file
 
@@ -87,14 +65,20 @@ def close(number):
 
 
 def searched(model, corpus, folder, searching=SEARCHING):
-    return triggers(model, Reading(str(corpus), max_tokens=20), folder, searching=searching)
+    return triggers(model, Reading(str(corpus), max_tokens=12), folder, searching=searching)
 
 
-def analysed(model, corpus, folder, searching=SEARCHING, stages=tuple(STAGES), **asked):
+def analysed(model, corpus, folder, searching=SEARCHING, stages=STAGES, **asked):
     study = searched(model, corpus, folder, searching)
     for stage in stages:
         study = analyse(stage, model, study.folder, **{**ASKED, **asked})
     return study
+
+
+def all_at_once(model, corpus, folder, searching=SEARCHING, **asked):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffscope.pipeline._report", lambda *_: None)
+        return run(model, Reading(str(corpus), max_tokens=12), folder, searching=searching, **ASKED, **asked)
 
 
 class Case:
@@ -130,38 +114,36 @@ class Case:
 
 
 NO_BOS = replace(SEARCHING, bos=False)
-CASES = [
-    ("opt", "norm", SEARCHING),
-    ("opt", "raw", SEARCHING),
-    ("opt post-norm", "norm", SEARCHING),
-    ("opt post-norm", "raw", SEARCHING),
-    ("gpt2", "norm", replace(NO_BOS, prefixes="all")),
-    ("llama", "norm", SEARCHING),
-    ("llama", "raw", SEARCHING),
-    ("gpt_neox", "norm", SEARCHING),
-    ("gemma2", "norm", SEARCHING),
-    ("gemma2", "raw", SEARCHING),
-    ("granite", "norm", SEARCHING),
-    ("mixtral", "norm", SEARCHING),
-    ("bert", "norm", SEARCHING),
-    ("bert", "raw", SEARCHING),
-    ("t5", "norm", SEARCHING),
-    ("bart", "norm", NO_BOS),
-]
+SEARCHES = {"gpt2": replace(NO_BOS, prefixes="all"), "bart": NO_BOS}  # the others as in SEARCHING
+NORM = [(name, "norm") for name in FAMILIES]
+RAW = [(name, "raw") for name in ("opt", "llama", "gemma2", "granite", "bert")]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}, {case[1]}")
-def case(request, corpus, tokenizer, tmp_path_factory):
-    name, lens, searching = request.param
-    made = tiny.make(name)
-    study = analysed(read(made, tokenizer), corpus, tmp_path_factory.mktemp("case") / "study", searching, lens=lens)
-    return Case(study, Plain(name, made, lens=lens, bos=BOS if searching.bos else None))
+def over(cases):
+    return pytest.mark.parametrize("case", cases, indirect=True, ids=", ".join)
+
+
+@pytest.fixture(scope="module")
+def cases(corpus, tokenizer, tmp_path_factory):
+    @cache
+    def make(name, lens):
+        made, folder, searching = tiny.make(name), tmp_path_factory.mktemp("case"), SEARCHES.get(name, SEARCHING)
+        study = all_at_once(lay_out(made, tokenizer), corpus, folder / "study", searching, lens=lens)
+        return Case(study, Plain(name, made, lens=lens, bos=BOS if searching.bos else None))
+
+    return make
+
+
+@pytest.fixture
+def case(request, cases):
+    return cases(*request.param)
 
 
 def softmax(logits):
     return torch.tensor(logits).double().softmax(-1).tolist()
 
 
+@over(NORM + RAW)
 def test_values_are_the_rows_of_the_output_projection_read_over_the_vocabulary(case):
     account, rows = Account(), iter(case.rows["values"])
     for layer in case.every_layer:
@@ -180,6 +162,7 @@ def test_values_are_the_rows_of_the_output_projection_read_over_the_vocabulary(c
     assert account.is_strict()
 
 
+@over(NORM + RAW)
 def test_agreement_holds_every_value_against_its_triggers(case):
     account = Account()
     assert [(row["layer"], row["memory"]) for row in case.rows["agreement"]] == sorted(case.triggers)
@@ -196,6 +179,7 @@ def test_agreement_holds_every_value_against_its_triggers(case):
     assert account.is_strict()
 
 
+@over(NORM)
 def test_mutation_takes_some_memories_of_every_layer_and_every_trigger_of_more_than_one_token(case):
     by_trigger = defaultdict(list)
     for row in case.rows["mutation"]:
@@ -207,24 +191,46 @@ def test_mutation_takes_some_memories_of_every_layer_and_every_trigger_of_more_t
         (*name, row["rank"]) for name in names for row in case.triggers[name] if row["rank"] <= 3 and row["position"]
     }
     assert set(by_trigger) == wanted
-    for layer in case.every_layer:
-        assert 0 < sum(one == layer for one, _ in names) <= ASKED["mutation_memories"]
+    assert names
+    assert max(Counter(layer for layer, _ in names).values()) <= ASKED["mutation_memories"]
 
 
-def test_a_mutated_coefficient_is_that_of_the_prefix_run_again_without_the_token(case):
+@over(NORM)
+def test_mutation_says_how_many_tokens_were_run(case):
+    before = int(case.plain.bos is not None)
+    texts = [tuple(text) for _, _, text in mutations(case)]
+    begun = {text[:length] for text in texts for length in range(1, len(text))}
+    runs = set(texts) if case.plain.name in BOTH_WAYS else set(texts) - begun
+    stage = case.study.manifest["stages"]["mutation"]
+    assert stage["plain_tokens"] == sum(len(text) + before for text in texts)
+    assert stage["forward_tokens"] == sum(len(text) + before for text in runs)
+
+
+def without(tokens, index):
+    return tokens[:index] + tokens[index + 1 :]
+
+
+def mutations(case):
+    """Every row with its trigger and the tokens that are left."""
     for row in case.rows["mutation"]:
         (trigger,) = [one for one in case.triggers[row["layer"], row["memory"]] if one["rank"] == row["rank"]]
-        position, index = trigger["position"], row["removed_index"]
-        assert 0 <= index <= position
-        assert index == {"first": 0, "last": position}.get(row["removed"], index)
-        prefix = case.sentences[trigger["sentence"]]["tokens"][: position + 1]
-        one = case.plain.run(prefix[:index] + prefix[index + 1 :])
-        mutated = case.plain.layers[row["layer"]].coefficients(one)[-1, row["memory"]].item()
+        prefix = case.sentences[trigger["sentence"]]["tokens"][: trigger["position"] + 1]
+        yield row, trigger, without(prefix, row["removed_index"])
+
+
+@over(NORM)
+def test_a_mutated_coefficient_is_that_of_the_prefix_run_again_without_the_token(case):
+    for row, trigger, left in mutations(case):
+        index = row["removed_index"]
+        assert 0 <= index <= trigger["position"] == len(left)
+        assert index == {"first": 0, "last": trigger["position"]}.get(row["removed"], index)
+        coefficients = case.plain.layers[row["layer"]].coefficients(case.plain.run(left))
         assert row["coefficient"] == trigger["coefficient"]
-        assert row["mutated"] == close(mutated)
+        assert row["mutated"] == close(coefficients[-1, row["memory"]].item())
         assert row["change"] == close((row["mutated"] - row["coefficient"]) / row["coefficient"])
 
 
+@over(NORM + RAW)
 def test_examples_are_held_out_prefixes_with_the_models_own_prediction(case):
     account = Account()
     rows = case.rows["examples"]
@@ -250,6 +256,7 @@ def effective(sizes):
     return count, min(held - 0.9 * total, 0.9 * total - (held - smallest)) < 1e-6 * total
 
 
+@over(NORM + RAW)
 def test_composition_counts_what_is_active_and_what_agrees_with_the_sum(case):
     account = Account()
     for row, (place, example, layer) in zip(case.rows["composition"], case.examples_by_layers, strict=True):
@@ -278,6 +285,7 @@ def case_matches(value_logits, coefficients, ff_top):
     return matches, unsure
 
 
+@over(NORM + RAW)
 def test_refinement_tells_whose_prediction_the_output_is(case):
     account = Account()
     for row, (place, example, layer) in zip(case.rows["refinement"], case.examples_by_layers, strict=True):
@@ -294,6 +302,7 @@ def test_refinement_tells_whose_prediction_the_output_is(case):
     assert account.is_strict()
 
 
+@over(NORM + RAW)
 def test_the_last_layers_composition_cases_are_held_against_the_unembedding(case):
     bound = case.study.manifest["stages"]["refinement"]["related_above"]
     last = len(case.plain.layers) - 1
@@ -306,35 +315,42 @@ def test_the_last_layers_composition_cases_are_held_against_the_unembedding(case
         cosine = sum(a * b for a, b in zip(u, v, strict=True)) / math.hypot(*u) / math.hypot(*v)
         assert row["similarity"] == close(cosine)
         assert row["related"] is (row["similarity"] > bound)
-    assert -1 <= bound <= 1
+
+
+@over([("opt", "norm"), ("bert", "raw")])
+def test_related_tokens_are_more_alike_than_nearly_all_pairs_of_them(case):
+    bound = case.study.manifest["stages"]["refinement"]["related_above"]
+    last = [row for row in case.rows["refinement"] if row["layer"] == len(case.plain.layers) - 1]
+    pairs = itertools.product((row["residual_top"] for row in last), (row["output_top"] for row in last))
+    rows = torch.nn.functional.normalize(case.plain.family.unembedding, dim=-1)
+    alike = [(rows[one] @ rows[other]).item() for one, other in pairs if one != other]
+    assert sum(cosine > bound + 1e-6 for cosine in alike) < 0.06 * len(alike)
+    assert sum(cosine > bound - 1e-6 for cosine in alike) > 0.04 * len(alike)
 
 
 @pytest.fixture(scope="module")
 def llama(tokenizer):
-    return read(tiny.make("llama"), tokenizer)
+    return lay_out(tiny.make("llama"), tokenizer)
 
 
 @pytest.fixture(scope="module")
-def whole(llama, corpus, tmp_path_factory):
-    """A study whose stages were not interrupted."""
-    return analysed(llama, corpus, tmp_path_factory.mktemp("whole") / "study")
+def before(llama, corpus, tmp_path_factory):
+    """A study that has its triggers and nothing more."""
+    return searched(llama, corpus, tmp_path_factory.mktemp("before") / "study")
 
 
 @pytest.fixture
-def begun(whole, tmp_path):
-    """A copy of that study as it was before the stages after the search."""
-    folder = tmp_path / "study"
-    folder.mkdir()
-    for name in ("documents", "sentences", "vocabulary", "triggers", "memories"):
-        shutil.copy(whole.path(f"{name}.parquet"), folder)
-    manifest = json.loads(whole.path("study.json").read_text())
-    manifest["stages"] = {
-        name: manifest["stages"][name] for name in manifest["stages"] if name not in (*STAGES, "examples")
-    }
-    for name in ("lens", *ASKED):
-        del manifest["settings"][name]
-    (folder / "study.json").write_text(json.dumps(manifest))
-    return folder
+def begun(before, tmp_path):
+    return shutil.copytree(before.folder, tmp_path / "study")
+
+
+@pytest.fixture(scope="module")
+def whole(llama, before, tmp_path_factory):
+    """A study whose stages were not interrupted."""
+    folder = shutil.copytree(before.folder, tmp_path_factory.mktemp("whole") / "study")
+    for stage in STAGES:
+        study = analyse(stage, llama, folder, **ASKED)
+    return study
 
 
 def names_in(folder):
@@ -379,15 +395,22 @@ def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, 
 
 
 @pytest.mark.parametrize("at", [(Study, "finish"), (Parts, "join"), (Parts, "drop")], ids=lambda at: at[1])
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_that_is_stopped_at_its_end_ends_with_the_same_bytes(stage, at, llama, whole, begun, monkeypatch):
-    for earlier in itertools.takewhile(lambda name: name != stage, STAGES):
-        analyse(earlier, llama, begun, **ASKED)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(*at, _interrupted)
-        analyse(stage, llama, begun, **ASKED)
-    for again in STAGES:
-        analyse(again, llama, begun, **ASKED)
+def test_stages_that_are_stopped_at_their_ends_end_with_the_same_bytes(at, llama, whole, begun, monkeypatch):
+    usual, stopped = getattr(*at), set()
+
+    def stopping(self, *given, **named):
+        table = self.table if isinstance(self, Parts) else given[0]
+        if table not in stopped:
+            stopped.add(table)
+            raise KeyboardInterrupt
+        return usual(self, *given, **named)
+
+    monkeypatch.setattr(*at, stopping)
+    for stage in STAGES:
+        for _ in range(4):  # the examples and the stage are each stopped once
+            with suppress(KeyboardInterrupt):
+                analyse(stage, llama, begun, **ASKED)
+    assert len(stopped) == len(STAGES) + 1  # and the examples
     assert same_bytes(Study.open(begun), whole)
 
 
@@ -444,15 +467,15 @@ def alike(rows, others):
     return True
 
 
-@pytest.mark.parametrize("tokens", [1, 37, 5000])
+@pytest.mark.parametrize("tokens", [1, 37])
 def test_another_batch_size_gives_the_same(tokens, llama, corpus, whole, tmp_path):
     study = analysed(llama, corpus, tmp_path / "study", replace(SEARCHING, batch_tokens=tokens))
     assert all(alike(found(study, table), found(whole, table)) for table in TABLES)
 
 
-@pytest.mark.parametrize("room", [1, 3])
-def test_few_examples_at_once_give_the_same(room, llama, whole, begun, monkeypatch):
-    monkeypatch.setattr(observing, "_COEFFICIENTS", room * 4 * sum(llama.memories))
+def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monkeypatch):
+    monkeypatch.setattr(observing, "_COEFFICIENTS", 3 * 4 * sum(llama.memories))
+    monkeypatch.setattr(lens, "_LOGITS", 5 * 4 * tiny.VOCAB)
     for stage in STAGES:
         analyse(stage, llama, begun, **ASKED)
     assert all(alike(found(Study.open(begun), table), found(whole, table)) for table in TABLES)
@@ -474,10 +497,8 @@ def test_what_a_pass_held_is_let_go_before_the_next(llama, whole, begun, monkeyp
     assert max(most) <= 1, "the collector comes by seldom, and a batch's coefficients are large"
 
 
-def test_all_stages_at_once_give_the_same_bytes(llama, corpus, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffscope.pipeline._report", lambda *_: None)
-    study = run(llama, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=SEARCHING, **ASKED)
-    assert same_bytes(study, whole)
+def test_all_stages_at_once_give_the_same_bytes(llama, corpus, whole, tmp_path):
+    assert same_bytes(all_at_once(llama, corpus, tmp_path / "study"), whole)
 
 
 def test_columns_are_those_of_the_schemas(whole):
@@ -516,10 +537,18 @@ def test_a_corpus_of_single_tokens_has_no_mutations(llama, tmp_path):
     assert found(study, "mutation") == []
 
 
+def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("a" * 60)
+    study = triggers(
+        lay_out(tiny.make("bart"), tokenizer), Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=NO_BOS
+    )
+    assert [len(row["tokens"]) for row in found(study, "sentences")] == [tiny.POSITIONS - 1]
+
+
 def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, tmp_path):
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None
-    study = analysed(read(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"])
+    study = analysed(lay_out(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"])
     rows = found(study, "agreement")
     assert any(row["next_token"] == -1 for row in rows)
     assert all((row["next_rank"] is None) == (row["next_token"] == -1) for row in rows)
@@ -529,70 +558,72 @@ def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, t
 def test_a_vocabulary_of_fewer_than_twenty_tokens(tokenizer, tmp_path):
     made = tiny.build(hf.LlamaForCausalLM, hf.LlamaConfig, {**tiny._LLAMA, "vocab_size": 12})
     (tmp_path / "a.txt").write_text("abc cab\nbag face")  # the first letters, whose ids are below 12
-    study = analysed(read(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"])
+    study = analysed(lay_out(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"])
     for row in found(study, "values"):
         assert sorted(row["top_tokens"]) == sorted(row["bottom_tokens"]) == list(range(12))
         assert sum(row["top_probs"]) == pytest.approx(1)
 
 
-class TestAModelWithoutUnembedding:
-    @pytest.fixture(scope="class")
-    def made(self):
-        return tiny.build(hf.BertModel, hf.BertConfig, tiny._BERT)
+@pytest.fixture(scope="module")
+def headless():
+    return tiny.build(hf.BertModel, hf.BertConfig, tiny._BERT)
 
-    @pytest.fixture(scope="class")
-    def study(self, made, corpus, tokenizer, tmp_path_factory):
-        stages = ["values", "mutation", "composition"]
-        return analysed(read(made, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages)
 
-    def test_values_have_norms_and_no_tokens(self, made, study):
-        layers = bert_layers(made, "")
-        for row in found(study, "values"):
-            assert row.pop("norm") == close(layers[row.pop("layer")].values[row.pop("memory")].norm().item())
-            assert row == {"top_tokens": None, "top_probs": None, "max_prob": None, "bottom_tokens": None}
+@pytest.fixture(scope="module")
+def unread(headless, corpus, tokenizer, tmp_path_factory):
+    stages = ["values", "mutation", "composition"]
+    return analysed(lay_out(headless, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages)
 
-    def test_mutations_are_read(self, made, study):
-        layers = bert_layers(made, "")
-        sentences = {row["sentence"]: row["tokens"] for row in found(study, "sentences")}
-        prefixes = {
-            (row["layer"], row["memory"], row["rank"]): sentences[row["sentence"]][: row["position"] + 1]
-            for row in found(study, "triggers")
-        }
-        for row in found(study, "mutation"):
-            prefix = prefixes[row["layer"], row["memory"], row["rank"]]
-            del prefix[row["removed_index"]]
-            one = Pass(made, input_ids=[BOS, *prefix])
-            prefix.insert(row["removed_index"], None)
-            assert row["mutated"] == close(layers[row["layer"]].coefficients(one)[-1, row["memory"]].item())
 
-    def test_composition_counts_and_reads_nothing(self, made, study):
-        account, layers = Account(), bert_layers(made, "")
-        sentences = {row["sentence"]: row["tokens"] for row in found(study, "sentences")}
-        examples = found(study, "examples")
-        for row in found(study, "composition"):
-            example = examples[row["example"]]
-            one = Pass(made, input_ids=[BOS, *sentences[example["sentence"]]])
-            coefficients = layers[row["layer"]].coefficients(one)[1 + example["position"]]
-            sizes = coefficients.abs() * layers[row["layer"]].values.norm(dim=-1)
-            account.same(row["active"], int((coefficients > 0).sum()), excuse=False)
-            account.same(row["effective"], *effective(sizes.tolist()))
-            assert (row["ff_top"], row["matches"], example["prediction"]) == (None, None, None)
+def test_without_unembedding_values_have_norms_and_no_tokens(headless, unread):
+    layers = bert_layers(headless, "")
+    for row in found(unread, "values"):
+        assert row.pop("norm") == close(layers[row.pop("layer")].values[row.pop("memory")].norm().item())
+        assert row == {"top_tokens": None, "top_probs": None, "max_prob": None, "bottom_tokens": None}
 
-    @pytest.mark.parametrize("stage", ["agreement", "refinement"])
-    def test_what_needs_a_reading_says_so(self, stage, made, study, tokenizer):
-        with pytest.raises(LensError, match="BertModel has no unembedding"):
-            analyse(stage, read(made, tokenizer), study.folder, **ASKED)
-        assert not study.path(f"{stage}.parquet").exists()
 
-    def test_a_whole_run_leaves_that_out_and_says_why(self, made, study, corpus, tokenizer, tmp_path, monkeypatch):
-        monkeypatch.setattr("ffscope.pipeline._report", lambda *_: None)
-        reading = Reading(str(corpus), max_tokens=20)
-        other = run(read(made, tokenizer), reading, tmp_path / "study", searching=SEARCHING, **ASKED)
-        for name in ("values", "mutation", "examples", "composition"):
-            assert _same_bytes(other, study, f"{name}.parquet")
-        for name in ("agreement", "refinement"):
-            assert "no unembedding" in other.manifest["stages"][name]["why"]
-            assert not other.has(name)
+def test_without_unembedding_mutations_are_read(headless, unread):
+    layers = bert_layers(headless, "")
+    sentences = {row["sentence"]: row["tokens"] for row in found(unread, "sentences")}
+    prefixes = {
+        (row["layer"], row["memory"], row["rank"]): sentences[row["sentence"]][: row["position"] + 1]
+        for row in found(unread, "triggers")
+    }
+    for row in found(unread, "mutation"):
+        prefix = prefixes[row["layer"], row["memory"], row["rank"]]
+        one = Pass(headless, input_ids=[BOS, *without(prefix, row["removed_index"])])
+        assert row["mutated"] == close(layers[row["layer"]].coefficients(one)[-1, row["memory"]].item())
+
+
+def test_without_unembedding_composition_counts_and_reads_nothing(headless, unread):
+    account, layers = Account(), bert_layers(headless, "")
+    sentences = {row["sentence"]: row["tokens"] for row in found(unread, "sentences")}
+    examples = found(unread, "examples")
+    for row in found(unread, "composition"):
+        example = examples[row["example"]]
+        one = Pass(headless, input_ids=[BOS, *sentences[example["sentence"]]])
+        coefficients = layers[row["layer"]].coefficients(one)[1 + example["position"]]
+        sizes = coefficients.abs() * layers[row["layer"]].values.norm(dim=-1)
+        count, unsure = effective(sizes.tolist())
+        account.same(row["active"], sum(m > 0 for m in coefficients.tolist()), excuse=False)
+        account.same(row["effective"], count, excuse=unsure)
+        assert (row["ff_top"], row["matches"], example["prediction"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("stage", ["agreement", "refinement"])
+def test_without_unembedding_what_needs_a_reading_says_so(stage, headless, unread, tokenizer):
+    with pytest.raises(LensError, match="BertModel has no unembedding"):
+        analyse(stage, lay_out(headless, tokenizer), unread.folder, **ASKED)
+    assert not unread.path(f"{stage}.parquet").exists()
+
+
+def test_without_unembedding_a_whole_run_leaves_that_out_and_says_why(headless, unread, corpus, tokenizer, tmp_path):
+    other = all_at_once(lay_out(headless, tokenizer), corpus, tmp_path / "study")
+    for name in ("values", "mutation", "examples", "composition"):
+        assert _same_bytes(other, unread, f"{name}.parquet")
+    for name in ("agreement", "refinement"):
+        assert "no unembedding" in other.manifest["stages"][name]["why"]
+        assert not other.has(name)
 
 
 def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
@@ -687,6 +718,7 @@ def test_ranking_takes_the_lower_of_equal_tokens_first(levels):
     order = [ranking(row) for row in logits.tolist()]
     for count in (1, 2, 20, 66, 67, 100):
         assert ranked(logits, count).tolist() == [row[:count] for row in order]
+    assert top(logits).tolist() == [row[0] for row in order]
     for token in range(67):
         ranks = rank_of(torch.full((40,), token), logits)
         assert ranks.tolist() == [row.index(token) + 1 for row in order]
@@ -695,4 +727,4 @@ def test_ranking_takes_the_lower_of_equal_tokens_first(levels):
 @pytest.mark.parametrize("name", [name for name in tiny.TABLE if name != "vit"])
 def test_which_families_see_what_comes_after(name):
     both_ways = ("bert", "roberta", "distilbert", "modernbert", "t5", "t5 gated", "bart")
-    assert read(tiny.make(name)).causal is (name not in both_ways)
+    assert lay_out(tiny.make(name)).causal is (name not in both_ways)

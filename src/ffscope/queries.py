@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from ffscope.errors import MemoryNameError, StudyError
+from ffscope.errors import MemoryNameError
 from ffscope.memory import Memory
 from ffscope.study import Study
 
@@ -27,6 +27,18 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class Value:
+    """What a value promotes, with probabilities, and suppresses; and whether that is what follows its key's triggers."""
+
+    norm: float
+    promotes: list[tuple[str, float]]
+    suppresses: list[str]
+    agrees: bool | None  # None where the memory has no trigger, or agreement has not been looked at
+    next_rank: int | None
+    precision: float | None
+
+
+@dataclass(frozen=True)
 class MemoryPage:
     """What a study knows of one memory. `fired` of `seen` prefixes had a coefficient above 0."""
 
@@ -38,6 +50,7 @@ class MemoryPage:
     mean: float
     maximum: float
     histogram: list[int]
+    value: Value | None  # None where the values have not been read
     triggers: list[Trigger]
     sample: list[Trigger]
     negative: list[Trigger]
@@ -121,6 +134,7 @@ def memory_page(folder: Path | str, name: str) -> MemoryPage:
             model=study.manifest["model"]["source"] or study.manifest["model"]["family"],
             dtype=study.manifest["model"]["dtype"],
             **{name: counted[name] for name in ("seen", "fired", "mean", "maximum", "histogram")},
+            value=_value(database, memory) if study.has("values") else None,
             triggers=_told(database, _listed(database, "triggers", memory)),
             sample=_told(database, sampled),
             negative=_told(database, negative),
@@ -128,8 +142,7 @@ def memory_page(folder: Path | str, name: str) -> MemoryPage:
 
 
 def _checked(study: Study, name: str) -> Memory:
-    if "triggers" not in study.manifest["stages"]:
-        raise StudyError(f"{study.folder} has no triggers yet. Run `ffscope triggers` on it to its end.")
+    study.need("triggers")
     memory = Memory.parse(name)
     counts = study.manifest["model"]["memories"]
     if memory.layer >= len(counts):
@@ -138,6 +151,29 @@ def _checked(study: Study, name: str) -> Memory:
         last = counts[memory.layer] - 1
         raise MemoryNameError(f"There is no memory {memory}. Layer {memory.layer} has memories 0 to {last}.")
     return memory
+
+
+def _value(database: Any, memory: Memory) -> Value:
+    query = "SELECT norm, top_tokens, top_probs, bottom_tokens FROM values WHERE layer = ? AND memory = ?"
+    norm, top, probabilities, bottom = database.execute(query, memory).fetchone()
+    top, probabilities, bottom = top or [], probabilities or [], bottom or []  # a model may have no unembedding
+    spelt = spellings(database, [*top, *bottom])
+    said = [spelt.get(token, f"#{token}") for token in (*top, *bottom)]
+    return Value(
+        norm=norm,
+        promotes=list(zip(said[: len(top)], probabilities, strict=True)),
+        suppresses=said[len(top) :],
+        **_agreement(database, memory),
+    )
+
+
+def _agreement(database: Any, memory: Memory) -> dict[str, Any]:
+    names = ("agrees", "next_rank", "precision")
+    if not database.execute("SELECT 1 FROM duckdb_views() WHERE view_name = 'agreement'").fetchone():
+        return dict.fromkeys(names)
+    query = f"SELECT {', '.join(names)} FROM agreement WHERE layer = ? AND memory = ?"
+    found = database.execute(query, memory).fetchone()
+    return dict.fromkeys(names) if found is None else dict(zip(names, found, strict=True))
 
 
 def open_tables(database: Any, study: Study) -> None:

@@ -6,6 +6,7 @@ study.figure("cases")
 """
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,13 @@ class Results:
         model = self.manifest["model"]
         name = visible(model["source"] or model["family"])
         return f"Results({str(self.folder)!r}: {name}, {sum(model['memories']):,} memories; {', '.join(self.tables)})"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what was studied, and its most telling numbers."""
+        from ffscope.report.words import telling
+
+        numbers = "".join(f"<li>{escape(one)}</li>" for one in telling(self.summary()))
+        return f"<p>{escape(repr(self))}</p><ul>{numbers}</ul>"
 
 
 def open(folder: Path | str) -> Results:

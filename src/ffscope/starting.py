@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from ffscope.errors import SourceError
 from ffscope.memory import parse_layers, parse_numbers
-from ffscope.study import Study, refuse_foreign
 from ffscope.terminal import working
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def begin_search(given: dict[str, Any]) -> tuple["MemoryModel", dict[str, Any]]:
 
 def load_again(folder: Path, model: str | None, *, device: str, trust_remote_code: bool) -> "MemoryModel":
     """The model of a study, from where the study says it is, in the precision that it was studied in."""
+    from ffscope.study import Study
+
     study = Study.open(folder)
     study.need("triggers")
     held = study.manifest["model"]
@@ -62,6 +63,7 @@ def load_again(folder: Path, model: str | None, *, device: str, trust_remote_cod
 def check_early(folder: Path, *sources: str | None) -> None:
     """Say what is wrong with a study's folder or its corpora before a model is loaded."""
     from ffscope.corpus.documents import Corpus
+    from ffscope.study import refuse_foreign
 
     refuse_foreign(folder)
     for source in sources:

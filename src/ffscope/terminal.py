@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ffscope.analysis.trace import Contribution, Prediction, Story
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
-    from ffscope.queries import MemoryPage, Trigger
+    from ffscope.queries import MemoryPage, Trigger, Value
     from ffscope.study import Study
 
 out = Console(highlight=False)
@@ -210,6 +210,8 @@ def print_memory(page: "MemoryPage", count: int) -> None:
         f"mean {page.mean:.3g}, highest {page.maximum:.4g}"
     )
     out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)
+    if page.value is not None and page.value.promotes:
+        _print_value(page.value)
     if not page.triggers:
         out.print("It never fired: no prefix of the corpus gives it a coefficient above 0.")
     for title, triggers in (
@@ -221,6 +223,16 @@ def print_memory(page: "MemoryPage", count: int) -> None:
             if title:
                 out.print(Text(f"\n{title}", style="bold"))
             _print_triggers(triggers[:count])
+
+
+def _print_value(value: "Value") -> None:
+    promotes = " ".join(visible(token, 20) for token, _ in value.promotes[:10])
+    suppresses = " ".join(visible(token, 20) for token in value.suppresses[:10])
+    for title, said in (("promotes", promotes), ("suppresses", suppresses)):
+        out.print(_cut(Text.assemble((f"{title:<11}", "bold"), (said, "cyan")), out.width))
+    if value.precision is not None:
+        first = visible(value.promotes[0][0], 20)
+        out.print(Text.assemble((first, "cyan"), f" follows {value.precision:.0%} of its triggers"))
 
 
 def _print_triggers(triggers: "list[Trigger]") -> None:

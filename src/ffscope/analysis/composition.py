@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.models.memory_model import MemoryModel
-from ffscope.running.observing import View
+from ffscope.running.observing import Observer, View
 from ffscope.study import Study
 
 CARRIED = 0.9  # of Σ |coefficient| × ‖value‖, by the effective memories
 
 
-class Composition:
+class Composition(Observer):
     """Makes composition.parquet."""
 
     stage = "composition"
@@ -28,9 +28,6 @@ class Composition:
     def rows(self, view: View) -> dict[str, Any]:
         layers = [self._layer(view, layer) for layer in range(len(self._values))]
         return {name: np.concatenate([columns[name] for columns in layers]) for name in layers[0]}
-
-    def close(self, study: Study) -> dict[str, Any]:
-        return {}
 
     def _layer(self, view: View, layer: int) -> dict[str, Any]:
         coefficients, values = view.states.coefficients[layer], self._values[layer]

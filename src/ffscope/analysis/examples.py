@@ -4,11 +4,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from ffscope.running.observing import Examples, View
+from ffscope.running.observing import Examples, Observer, View
 from ffscope.study import Study
 
 
-class ExampleWriter:
+class ExampleWriter(Observer):
     """Makes examples.parquet."""
 
     stage = "examples"
@@ -30,9 +30,6 @@ class ExampleWriter:
             "target": [target for target, _ in told],
             "text": [text for _, text in told],
         }
-
-    def close(self, study: Study) -> dict[str, Any]:
-        return {}
 
     def _told(self, tokenizer: Any, sentence: int, position: int) -> tuple[int, str]:
         """The token that follows a prefix, and the prefix's text."""

@@ -13,7 +13,7 @@ from ffscope.corpus.batches import Array
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, top
-from ffscope.running.observing import View
+from ffscope.running.observing import Observer, View
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 
@@ -22,7 +22,7 @@ _PAIRS = 10_000  # pairs of tokens that have nothing to do with each other
 RELATED = 0.95  # more alike than so many of those
 
 
-class Refinement:
+class Refinement(Observer):
     """Makes refinement.parquet."""
 
     stage = "refinement"

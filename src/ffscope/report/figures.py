@@ -140,7 +140,8 @@ def _tooltip(*, percent: bool) -> list[Any]:
 
 
 def _layered(*charts: Any) -> Any:
-    return alt.layer(*charts).resolve_scale(color="independent").properties(width=_WIDTH, height=_HEIGHT)
+    independent = alt.layer(*charts).resolve_scale(color="independent", shape="independent")
+    return independent.properties(width=_WIDTH, height=_HEIGHT)
 
 
 def _share_bars(name: str, entry: Entry, axis: str, *, chance: float | None = None) -> Any:
@@ -191,7 +192,7 @@ def _mutation(entry: Entry) -> Any:
         painted.mark_area(opacity=0.18).encode(y=alt.Y("low:Q"), y2="high:Q", color=paint, detail="series:N"),
         painted.mark_line(strokeWidth=1.5).encode(y=y, color=paint, strokeDash=dash),
         points.encode(y=y, color=colour, shape=shape, tooltip=_tooltip(percent=True)),
-    ).resolve_scale(color="independent")
+    ).resolve_scale(color="independent", shape="independent")
     return _layered(_paper("mutation", entry), lines)
 
 

@@ -215,7 +215,7 @@ def _tell_mutation(entry: Entry) -> str:
     first = _mean(entry["series"]["first"]["value"])
     return (
         f"without its last token a trigger's coefficient changes by {percent(bottom)} in the lowest layer and {percent(top)} in the highest; "
-        f"without its first by {percent(first)} (paper: -70 to -65 %, -20 %; -15 to -10 %)"
+        f"without its first by {percent(first)} (paper: −70 to −65 %, −20 %; −15 to −10 %)"
     )
 
 

@@ -1,10 +1,11 @@
 """A model over a study's examples, watched by those who make tables of what it does there."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -53,17 +54,19 @@ class View:
         return None if self.lens is None else top(self.lens.updates(self.states.update[layer]))
 
 
-class Observer(Protocol):
+class Observer(ABC):
     """Makes rows of one table from what it is shown. Its stage, and so its table, has its name."""
 
     stage: str
     settings: dict[str, Any]
 
+    @abstractmethod
     def rows(self, view: View) -> dict[str, Any]:
         """The columns of the rows for these examples."""
 
     def close(self, study: Study) -> dict[str, Any]:
         """Called when the table is there; gives what else the manifest says of the stage."""
+        return {}
 
 
 def draw(study: Study, count: int, seed: int) -> Examples:

@@ -1,0 +1,30 @@
+"""Small studies of tiny models, for the tests that read them."""
+
+import json
+
+import numpy as np
+
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching
+from ffscope.pipeline import run
+
+WORDS = " the cat sat on a mat and it saw of dog why bird flew <b>by</b> [sang] song old was late"
+HOSTILE = "Hi <script>alert(1)</script> \x1b[31mred \u202eevil <img src=x onerror=alert(2)> end."
+
+
+def write_corpus(file, documents=60, hostile=False):
+    """Documents made of few words, so that prefixes recur; every twentieth is held out."""
+    generator = np.random.default_rng(5)
+    with file.open("w") as out:
+        for _ in range(documents):
+            words = generator.choice(WORDS.split(), 18)
+            text = f"{' '.join(words[:9]).capitalize()}. {' '.join(words[9:]).capitalize()}."
+            print(json.dumps({"text": f"{HOSTILE}\n{text}" if hostile else text}), file=out)
+    return file
+
+
+def make_study(model, folder, *, hostile=False, documents=60, **asked):
+    """A whole study of a model, with its report."""
+    corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
+    asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, **asked}
+    return run(model, Reading(str(corpus)), folder / "study", searching=Searching(top=6), **asked)

@@ -1,0 +1,232 @@
+"""A whole study in one call: what it leaves, what it leaves out, and that it goes on where it was stopped."""
+
+import hashlib
+import json
+import os
+import re
+
+import pyarrow.parquet as pq
+import pytest
+import transformers as hf
+from typer.testing import CliRunner
+
+import tiny
+from ffscope import read
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching
+from ffscope.cli import app
+from ffscope.errors import StudyError
+from ffscope.pipeline import STAGES, Analysing, analyse, run, triggers
+from ffscope.study import Study
+from studies import make_study, write_corpus
+
+SEARCHING = Searching(top=6)
+ASKED = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5}
+
+
+def digests(folder):
+    """Every file of a study but the manifest, whose seconds differ, and the page, which shows them."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("study.json", "report.html", ".lock")
+    }
+
+
+def accounts(folder):
+    manifest = json.loads((folder / "study.json").read_text())
+    for stage in manifest["stages"].values():
+        stage.pop("seconds", None)
+        stage.pop("tokens_per_second", None)
+    return manifest
+
+
+@pytest.fixture
+def model(tokenizer):
+    return read(tiny.make("qwen2"), tokenizer, source="tiny/qwen2")
+
+
+@pytest.fixture
+def whole(model, tmp_path):
+    (tmp_path / "whole").mkdir()
+    return make_study(model, tmp_path / "whole")
+
+
+def test_a_study_has_every_file_of_the_contract(whole):
+    names = {path.name for path in whole.folder.iterdir()}
+    tables = ("triggers", "values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
+    assert {f"{table}.parquet" for table in tables} <= names
+    assert {"study.json", "summary.json", "report.html", "figures"} <= names
+    assert not [name for name in names if name.startswith(".") and name != ".lock"]  # no part is left behind
+    stages = whole.manifest["stages"]
+    assert all(stages[stage]["done"] for stage in ("triggers", *STAGES, "report"))
+
+
+def test_stage_by_stage_is_the_same_study(whole, model, tmp_path):
+    reading = Reading(whole.settings["corpus"])
+    triggers(model, reading, tmp_path / "study", searching=SEARCHING)
+    for stage in STAGES:
+        analyse(stage, model, tmp_path / "study", **ASKED)
+    expected = digests(whole.folder)
+    for name, digest in digests(tmp_path / "study").items():
+        assert digest == expected[name], name
+
+
+def test_a_second_run_changes_nothing(whole, model):
+    before = digests(whole.folder)
+    written = {name: (whole.folder / name).stat().st_mtime_ns for name in before if name.endswith(".parquet")}
+    run(model, Reading(whole.settings["corpus"]), whole.folder, searching=SEARCHING)  # with the study's own numbers
+    assert digests(whole.folder) == before
+    assert {name: (whole.folder / name).stat().st_mtime_ns for name in written} == written
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 5, 9, 13, 17, 21, 25, 29])
+def test_a_run_stopped_anywhere_ends_with_the_same_files(whole, model, tmp_path, after):
+    told = 0
+
+    def stop(_):
+        nonlocal told
+        told += 1
+        if told == after:
+            raise Stop
+
+    reading = Reading(whole.settings["corpus"])
+    with pytest.raises(Stop):
+        run(model, reading, tmp_path / "study", searching=SEARCHING, progress=stop, **ASKED)
+    run(model, reading, tmp_path / "study", searching=SEARCHING, **ASKED)
+    assert digests(tmp_path / "study") == digests(whole.folder)
+    assert accounts(tmp_path / "study") == accounts(whole.folder)
+
+
+def test_other_numbers_than_the_studys_are_refused(whole, model):
+    for stage, asked in (
+        ("mutation", {"mutation_memories": 5}),
+        ("values", {"lens": "raw"}),
+        ("refinement", {"examples": 9}),
+    ):
+        with pytest.raises(StudyError, match=f"holds a study with settings {next(iter(asked))} = "):
+            analyse(stage, model, whole.folder, **asked)
+
+
+def test_what_is_not_asked_for_is_the_studys_own_or_the_papers(whole):
+    assert Analysing.of(whole, {"lens": None}) == Analysing("norm", 40, 4, 5)
+    assert Analysing() == Analysing("norm", 4000, 100, 50)
+
+
+def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
+    plain = tiny.make("bert")
+    headless = hf.BertModel(plain.config, add_pooling_layer=False)
+    headless.load_state_dict(plain.bert.state_dict())
+    study = make_study(read(headless, tokenizer, source="headless"), tmp_path)
+    stages = study.manifest["stages"]
+    assert [stage for stage in stages if not stages[stage]["done"]] == ["agreement", "refinement"]
+    assert "has no unembedding" in stages["refinement"]["why"]
+    composition = pq.read_table(study.path("composition.parquet"))
+    assert composition["matches"].null_count == composition.num_rows
+    assert composition["active"].null_count == 0
+    page = study.path("report.html").read_text()
+    assert "What could not be done" in page
+    assert "has no unembedding" in page
+    assert {"mutation", "active"} == set(json.loads(study.path("summary.json").read_text()))
+
+
+def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
+    study = make_study(model, tmp_path, documents=7)
+    stages = study.manifest["stages"]
+    assert [stage for stage in stages if not stages[stage]["done"]] == ["composition", "refinement"]
+    assert "--held-out" in stages["composition"]["why"]
+    assert "Left out: composition" in caplog.text
+    assert "mutation" in json.loads(study.path("summary.json").read_text())
+
+
+def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: 100.0)
+    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING, minutes=10 / 60)
+    done = study.manifest["stages"]["triggers"]
+    rows = pq.read_table(study.path("sentences.parquet"), filters=[("held_out", "==", False)]).to_pylist()
+    lengths = [len(row["tokens"]) for row in rows]
+    assert done["prefixes"] == sum(lengths[: done["sentences"]])
+    assert done["prefixes"] <= 900 < done["prefixes"] + lengths[done["sentences"]]  # nine tenths of ten seconds
+    last = rows[done["sentences"] - 1]["sentence"]
+    assert max(pq.read_table(study.path("triggers.parquet"))["sentence"].to_pylist()) <= last
+    before = digests(study.folder)
+    triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING)
+    assert digests(study.folder) == before  # it is done, whatever the time
+
+
+def test_enough_minutes_search_everything(model, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING, minutes=30.0)
+    assert study.manifest["stages"]["triggers"]["sentences"] == study.manifest["corpus"]["searched"]["sentences"]
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    """A tiny model in a folder, as a user has one."""
+    tiny.make("opt").save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def command(*words):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def test_the_command_makes_a_study_and_says_what_it_shows(saved, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    asked = [part for name, number in ASKED.items() for part in (f"--{name.replace('_', '-')}", number)]
+    said = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *asked)
+    assert len(re.findall("^• ", said, re.MULTILINE)) == 5
+    assert f"{tmp_path / 'study' / 'report.html'}" in said
+    by_stage = tmp_path / "by-stage"
+    command("triggers", saved, "--corpus", corpus, "--out", by_stage, "--top", 6)
+    for stage in STAGES:
+        numbers = {"mutation": asked[2:], "composition": asked[:2], "refinement": asked[:2]}.get(stage, [])
+        assert f"{stage}.parquet" in command(stage, by_stage, *numbers)
+    assert "report.html" in command("report", by_stage)
+    assert digests(by_stage) == digests(tmp_path / "study")
+
+
+def test_a_model_that_has_moved_is_named(saved, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    command("triggers", saved, "--corpus", corpus, "--out", tmp_path / "study")
+    os.rename(saved, tmp_path / "moved")
+    result = CliRunner().invoke(app, ["values", str(tmp_path / "study")])
+    assert "name another place with --model" in str(result.exception)
+    assert "values.parquet" in command("values", tmp_path / "study", "--model", tmp_path / "moved")
+
+
+def test_another_model_is_refused(saved, tokenizer, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    command("triggers", saved, "--corpus", corpus, "--out", tmp_path / "study")
+    tiny.make("opt post-norm").save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    result = CliRunner().invoke(app, ["values", str(tmp_path / "study"), "--model", str(tmp_path / "other")])
+    assert isinstance(result.exception, StudyError)
+    assert not (tmp_path / "study" / "values.parquet").exists()
+
+
+def test_a_stage_before_its_time_says_which_comes_first(saved, tmp_path):
+    result = CliRunner().invoke(app, ["values", str(tmp_path / "nothing")])
+    assert isinstance(result.exception, StudyError)
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    command("triggers", saved, "--corpus", corpus, "--out", tmp_path / "study")
+    for stage, first in (("agreement", "values"), ("composition", "values")):
+        result = CliRunner().invoke(app, [stage, str(tmp_path / "study")])
+        assert f"has no {first} yet. Run `ffscope {first}` on it first" in str(result.exception)
+
+
+def test_a_study_being_written_is_not_reported_on(whole):
+    with (
+        Study.adding(whole.folder),
+        pytest.raises(StudyError, match="Another ffscope is writing"),
+        Study.adding(whole.folder),
+    ):
+        pass

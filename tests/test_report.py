@@ -1,0 +1,289 @@
+"""The summary against plain loops over the tables; figures and report as files."""
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import tiny
+from ffscope import read
+from ffscope.errors import StudyError
+from ffscope.report import bootstrap
+from ffscope.report.figures import figure, figures
+from ffscope.report.page import reproduce, write_report
+from ffscope.report.summary import bin_edges, summarise
+from ffscope.report.words import percent, sentence, telling
+from ffscope.study import Study
+from studies import make_study
+
+FIGURES = {
+    "mutation": 3,
+    "agreement": 4,
+    "next_rank": 5,
+    "agreement_by_probability": 6,
+    "active": 7,
+    "zero_agreement": 8,
+    "residual_agreement": 9,
+    "residual_probability": 10,
+    "cases": 11,
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tokenizer):
+    model = read(tiny.make("llama"), tokenizer, source="tiny/<i>llama</i>")
+    return make_study(model, tmp_path_factory.mktemp("study"), hostile=True)
+
+
+@pytest.fixture(scope="module")
+def summary(study):
+    return json.loads(study.path("summary.json").read_text())
+
+
+def rows(study, table):
+    return pq.read_table(study.path(f"{table}.parquet")).to_pylist()
+
+
+def by_layer(rows, value):
+    found = {}
+    for row in rows:
+        found.setdefault(row["layer"], []).append(value(row))
+    return [found[layer] for layer in sorted(found)]
+
+
+def series(summary, figure, name):
+    return summary[figure]["series"][name]["value"]
+
+
+def test_every_figure_has_its_series(summary):
+    assert {name: summary[name]["figure"] for name in FIGURES} == FIGURES
+
+
+def test_shares_and_medians_are_those_of_the_tables(study, summary):
+    agreement, composition, refinement = (rows(study, name) for name in ("agreement", "composition", "refinement"))
+    prediction = {row["example"]: row["prediction"] for row in rows(study, "examples")}
+    expected = {
+        ("agreement", "agreement"): by_layer(agreement, lambda row: row["agrees"]),
+        ("zero_agreement", "zero_agreement"): by_layer(composition, lambda row: row["matches"] == 0),
+        ("residual_agreement", "residual_agreement"): by_layer(
+            refinement, lambda row: row["residual_top"] == prediction[row["example"]]
+        ),
+        **{
+            ("cases", case): by_layer(refinement, lambda row, case=case: row["case"] == case)
+            for case in ("agreement", "residual", "ffn", "composition")
+        },
+    }
+    for (name, part), layers in expected.items():
+        assert series(summary, name, part) == pytest.approx([sum(some) / len(some) for some in layers])
+    medians = {
+        ("next_rank", "next_rank"): by_layer(agreement, lambda row: row["next_rank"]),
+        ("active", "active"): by_layer(composition, lambda row: row["active_fraction"]),
+        ("active", "effective"): by_layer(composition, lambda row: row["effective"]),
+        ("residual_probability", "residual_prob"): by_layer(refinement, lambda row: row["residual_prob"]),
+        ("residual_probability", "residual_rank"): by_layer(refinement, lambda row: row["residual_rank"]),
+    }
+    for (name, part), layers in medians.items():
+        assert series(summary, name, part) == pytest.approx([float(np.median(some)) for some in layers])
+        quartiles = [float(np.quantile(some, 0.25)) for some in layers]
+        assert summary[name]["series"][part]["q25"] == pytest.approx(quartiles)
+
+
+def test_the_mean_change_is_that_of_the_table(study, summary):
+    table = rows(study, "mutation")
+    for removed in ("first", "last", "random"):
+        changes = by_layer([row for row in table if row["removed"] == removed], lambda row: row["change"])
+        assert series(summary, "mutation", removed) == pytest.approx([float(np.mean(some)) for some in changes])
+    needed, plain = summary["mutation"]["forward_tokens"], summary["mutation"]["plain_tokens"]
+    triggers = {(row["layer"], row["memory"], row["rank"]): row for row in rows(study, "triggers")}
+    lengths = [triggers[row["layer"], row["memory"], row["rank"]]["position"] + 1 for row in table]
+    assert plain == sum(lengths)  # without a token, behind BOS
+    assert 0 < needed < plain
+
+
+def test_every_value_lies_in_its_interval(summary):
+    for name in FIGURES:
+        for part in summary[name].get("series", {}).values():
+            for low, value, high in zip(part["low"], part["value"], part["high"], strict=True):
+                assert low <= value + 1e-9
+                assert value <= high + 1e-9 or name in ("next_rank", "active", "residual_probability")
+
+
+def test_the_dead_are_counted(study, summary):
+    memories = rows(study, "memories")
+    assert summary["agreement"]["dead_in_all"] == sum(row["maximum"] <= 0 for row in memories)
+    assert summary["agreement"]["chance"] == 1 / tiny.VOCAB
+    assert sum(summary["agreement"]["memories"]) + summary["agreement"]["dead_in_all"] == len(memories)
+
+
+def test_exceptions_are_those_with_a_match(study, summary):
+    composition = rows(study, "composition")
+    examples = {row["example"]: row for row in rows(study, "examples")}
+    matched = [row for row in composition if row["matches"] > 0]
+    short = [examples[row["example"]]["position"] + 1 < 5 for row in matched]
+    found = summary["zero_agreement"]["exceptions"]
+    assert found["count"] == len(matched)
+    assert found["short_prefix"]["value"] == pytest.approx(sum(short) / len(short))
+    assert found["short_prefix"]["of_all"] == pytest.approx(
+        sum(examples[row["example"]]["position"] + 1 < 5 for row in composition) / len(composition)
+    )
+    vocabulary = {row["token"]: row["text"] for row in rows(study, "vocabulary")}
+    stop = [vocabulary[examples[row["example"]]["prediction"]].strip("␣").casefold() in ("a", "i") for row in matched]
+    assert found["stop_word"]["value"] == pytest.approx(sum(stop) / len(stop))  # the only words of one letter
+
+
+def test_where_there_is_no_list_frequent_tokens_are_stop_words(study):
+    other = Study(study.folder, {**study.manifest, "settings": {**study.settings, "language": "fi"}})
+    found = summarise(other)["zero_agreement"]["exceptions"]
+    assert found["stop_words"] == "the 100 most frequent tokens of the text"
+    used = {token for row in rows(study, "sentences") for token in row["tokens"]}  # fewer than a hundred
+    predictions = [row["prediction"] in used for row in rows(study, "examples")]
+    assert found["stop_word"]["of_all"] == pytest.approx(np.mean(predictions))
+
+
+def test_predictive_values_are_the_surest(study, summary):
+    values = sorted(rows(study, "values"), key=lambda row: (-row["max_prob"], row["layer"], row["memory"]))
+    agreement = {(row["layer"], row["memory"]): row for row in rows(study, "agreement")}
+    chosen = [(row["layer"], row["memory"]) for row in values[:100]]
+    expected = [agreement[one]["precision"] > 0 if one in agreement else False for one in chosen]
+    assert summary["predictive_values"]["memories"] == [f"L{layer}.{memory}" for layer, memory in chosen]
+    assert summary["predictive_values"]["with_agreeing_trigger"]["value"] == pytest.approx(np.mean(expected))
+
+
+def test_bins_hold_enough_and_cover_all():
+    values = np.random.default_rng(0).lognormal(size=3000)
+    edges = bin_edges(values)
+    counts = np.histogram(values, edges)[0]
+    assert counts.sum() == len(values)
+    assert (counts >= 50).all()
+    assert len(counts) > 4
+    assert bin_edges(np.full(7, 0.25)) == [0.25, 0.25]
+    assert len(bin_edges(values[:20])) == 2
+
+
+@pytest.mark.parametrize("hits", [0, 3, 80, 200])
+def test_the_interval_of_a_share_is_that_of_resampling(hits):
+    sample = np.arange(200) < hits
+    drawn = np.random.default_rng(1).choice(sample, (4000, 200)).mean(1)
+    found = bootstrap.share(hits, 200, np.random.default_rng(2))
+    assert found == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.02)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 150, 151])
+def test_the_interval_of_a_median_is_that_of_resampling(count):
+    sample = np.random.default_rng(3).exponential(size=count)
+    drawn = np.sort(np.random.default_rng(1).choice(sample, (4000, count)), axis=1)[:, (count + 1) // 2 - 1]
+    found = bootstrap.median(sample, np.random.default_rng(2))
+    assert found == pytest.approx(np.quantile(drawn, (0.025, 0.975)), rel=0.1)
+
+
+def test_the_interval_of_a_mean_draws_whole_clusters():
+    generator = np.random.default_rng(4)
+    clusters = [generator.normal(loc=generator.normal(), size=size) for size in generator.integers(1, 30, size=40)]
+    drawn = [
+        np.concatenate([clusters[i] for i in np.random.default_rng([7, n]).integers(40, size=40)]).mean()
+        for n in range(3000)
+    ]
+    sums, counts = np.array([one.sum() for one in clusters]), np.array([len(one) for one in clusters])
+    found = bootstrap.mean_of_clusters(sums, counts, np.random.default_rng(2))
+    assert found == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.06)
+
+
+def test_a_summary_is_the_same_every_time(study, summary):
+    assert json.loads(json.dumps(summarise(study))) == summary
+
+
+def test_figures_are_saved_in_three_forms_and_need_no_network(study, summary):
+    drawn = figures(summary)
+    assert [one.name for one in drawn] == list(FIGURES)
+    for name in FIGURES:
+        png, svg, html = (study.path(f"figures/{name}.{form}").read_bytes() for form in ("png", "svg", "html"))
+        assert png.startswith(b"\x89PNG")
+        assert svg.startswith(b"<svg")
+        assert not re.search(rb'(src|href)\s*=\s*"(https?:)?//', html)
+        assert b"layer" in svg or name == "agreement_by_probability"
+
+
+def test_a_figure_draws_itself_in_a_notebook(summary):
+    assert figure("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
+
+
+def test_a_figure_that_is_not_there_is_named(summary):
+    with pytest.raises(StudyError, match="no figure 'case'. The figures are: mutation, agreement"):
+        figure("case", summary)
+    with pytest.raises(StudyError, match="has nothing for the figure 'cases' yet. It has: agreement"):
+        figure("cases", {"agreement": summary["agreement"]})
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.text = Counter(), [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_report_is_one_page_that_runs_nothing_and_fetches_nothing(study):
+    text = study.path("report.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert page.tags["img"] == len(FIGURES)
+    assert not {"script", "link", "iframe", "object", "i"} & set(page.tags) - {"i"}
+    assert page.tags["i"] == 1  # the paper's title, not the model's name
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    sources = [value for name, value in page.attributes if name in ("src", "href")]
+    assert all(value.startswith("data:image/svg+xml;base64,") for value in sources)
+    assert "default-src 'none'" in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "tiny/<i>llama</i>" in page.text
+    assert len(text) < 2_000_000
+
+
+def test_the_report_says_what_each_figure_shows(study, summary):
+    page = Page()
+    page.feed(study.path("report.html").read_text())
+    for name in FIGURES:
+        assert sentence(name, summary) in page.text
+    assert len(telling(summary)) == 5
+    assert reproduce(study) in page.text
+
+
+def test_the_command_that_reproduces_names_every_choice(study):
+    command = reproduce(study)
+    for part in ("ffscope run", "--top 6", "--examples 40", "--mutation-memories 4", "--lens norm", "--seed 0"):
+        assert part in command
+
+
+def test_a_study_without_a_report_is_drawn_from_what_it_has(study, tmp_path):
+    with Study.adding(study.folder) as half:
+        for stage in ("mutation", "refinement"):
+            del half.manifest["stages"][stage]
+        found = summarise(half)
+    assert {"mutation", "cases", "last_layer"}.isdisjoint(found)
+    assert "agreement" in found
+
+
+def test_writing_a_report_again_changes_nothing_but_its_seconds(study):
+    before = study.path("summary.json").read_bytes()
+    with Study.adding(study.folder) as again:
+        write_report(again)
+    assert study.path("summary.json").read_bytes() == before
+
+
+def test_percentages_are_short():
+    assert [percent(share) for share in (0.123, 0.0123, 0.00123, -0.5, None)] == [
+        "12 %",
+        "1.2 %",
+        "0.12 %",
+        "-50 %",
+        "–",
+    ]

@@ -1,0 +1,100 @@
+"""A finished study in Python, and the notebook that shows it."""
+
+import ast
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ffscope
+import tiny
+from ffscope import read
+from ffscope.errors import MemoryNameError, StudyError
+from studies import make_study
+
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "study.ipynb"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tokenizer):
+    model = read(tiny.make("opt"), tokenizer, source="tiny/<b>opt</b>")
+    return make_study(model, tmp_path_factory.mktemp("study"), hostile=True)
+
+
+def test_tables_come_whole_or_by_memory_or_layer(study):
+    opened = ffscope.open(study.folder)
+    assert isinstance(opened.agreement(), pa.Table)
+    assert set(opened.values("L1")["layer"].to_pylist()) == {1}
+    one = opened.triggers("L1.3")
+    assert set(zip(one["layer"].to_pylist(), one["memory"].to_pylist(), strict=True)) == {(1, 3)}
+    for table in (opened.mutation("L0"), opened.examples(), opened.composition(), opened.refinement()):
+        assert table.num_rows
+    assert set(opened.tables) >= {"triggers", "values", "agreement", "mutation", "composition", "refinement"}
+
+
+def test_triggers_come_with_their_text(study):
+    opened = ffscope.open(study.folder)
+    page = opened.memory("L2.5")
+    rows = opened.triggers("L2.5").to_pylist()
+    assert [row["prefix"] for row in rows] == [trigger.before + trigger.token for trigger in page.triggers]
+    assert [row["next"] for row in rows] == [trigger.next_token for trigger in page.triggers]
+
+
+def test_a_memorys_page_has_its_value(study):
+    opened = ffscope.open(study.folder)
+    page, row = opened.memory("L2.5"), opened.values("L2.5").to_pylist()[0]
+    assert [token for token, _ in page.value.promotes] == row["top_text"]
+    assert page.value.suppresses == row["bottom_text"]
+    agreement = opened.agreement("L2.5").to_pylist()
+    assert page.value.precision == (agreement[0]["precision"] if agreement else None)
+
+
+def test_what_is_not_there_is_named(study, tmp_path):
+    opened = ffscope.open(study.folder)
+    with pytest.raises(StudyError, match="no table 'trigger'. The tables are: documents"):
+        opened.table("trigger")
+    with pytest.raises(StudyError, match="has no negative_triggers yet. It has: documents"):
+        opened.table("negative_triggers")
+    with pytest.raises(MemoryNameError):
+        opened.triggers("12.345")
+    with pytest.raises(StudyError, match="holds no study"):
+        ffscope.open(tmp_path)
+
+
+def test_a_study_draws_itself_and_escapes_what_it_shows(study):
+    html = ffscope.open(study.folder)._repr_html_()
+    assert html.count("<li>") == 5
+    assert "<b>" not in html
+
+
+def test_a_summary_is_made_where_there_is_no_report(study, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(study.folder, copy)
+    (copy / "summary.json").unlink()
+    opened = ffscope.open(copy)
+    assert json.loads(json.dumps(opened.summary())) == ffscope.open(study.folder).summary()
+    assert opened.figure("cases").number == 11
+
+
+def cells():
+    return [
+        "".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+
+
+def test_the_notebook_runs(study, tmp_path, monkeypatch, capsys):
+    """Every cell, and what a notebook does with its last line."""
+    shutil.copytree(study.folder, tmp_path / "demo-study")
+    (tmp_path / "examples").mkdir()
+    monkeypatch.chdir(tmp_path / "examples")
+    names, shown = {}, []
+    for source in cells():
+        tree = ast.parse(source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, str(NOTEBOOK), "exec"), names)
+        if last is not None:
+            shown.append(eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names))
+    assert "promotes" in capsys.readouterr().out
+    assert [one.name for one in shown if hasattr(one, "_repr_mimebundle_")] == ["cases", "mutation"]
