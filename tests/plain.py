@@ -4,12 +4,15 @@ Nothing here comes from ffscope. Every family says where its coefficients, resid
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import transformers as hf
 from torch import Tensor
 from torch.nn.functional import silu
+
+import tiny
 
 Map = Callable[[Tensor], Tensor]
 
@@ -126,11 +129,16 @@ def gpt2(m: Any) -> Family:
 
 
 def llama(m: Any) -> Family:
+    layers = [
+        linear(m, f"{at}.mlp.down_proj", lambda p, at=at: p.into(f"{at}.post_attention_layernorm"), f"{at}.mlp")
+        for at in ("model.layers.0", "model.layers.1", "model.layers.2")
+    ]
+    return replace(llama_top(m), layers=layers)
+
+
+def llama_top(m: Any) -> Family:
     return Family(
-        [
-            linear(m, f"{at}.mlp.down_proj", lambda p, at=at: p.into(f"{at}.post_attention_layernorm"), f"{at}.mlp")
-            for at in ("model.layers.0", "model.layers.1", "model.layers.2")
-        ],
+        [],
         states=lambda h: m.lm_head(m.model.norm(h)),
         updates=lambda v: (v * m.model.norm.weight) @ m.lm_head.weight.T,
         raw=lambda h: h @ m.lm_head.weight.T,
@@ -191,7 +199,7 @@ def granite(m: Any) -> Family:
         [layer("model.layers.0"), layer("model.layers.1"), layer("model.layers.2")],
         states=lambda h: m.lm_head(m.model.norm(h)) / 5,
         updates=lambda v: (v * m.model.norm.weight) @ m.lm_head.weight.T / 5,
-        raw=lambda h: h @ m.lm_head.weight.T / 5,
+        raw=lambda h: h @ m.lm_head.weight.T,
         unembedding=m.lm_head.weight,
     )
 
@@ -199,31 +207,44 @@ def granite(m: Any) -> Family:
 def mixtral(m: Any) -> Family:
     def layer(at: str) -> Layer:
         experts = m.get_submodule(f"{at}.mlp.experts")
-
-        def coefficients(p: Pass) -> Tensor:
-            given, chosen, weights = p.into(f"{at}.mlp.experts"), p.out(f"{at}.mlp.gate", 2), p.out(f"{at}.mlp.gate", 1)
-            made = torch.zeros(len(given), 5, 20)
-            for position, x in enumerate(given):
-                for expert, weight in zip(chosen[position].tolist(), weights[position], strict=True):
-                    gate, up = (experts.gate_up_proj[expert] @ x).split(20)
-                    made[position, expert] = weight * silu(gate) * up
-            return made.flatten(1)
-
         return Layer(
             torch.cat([experts.down_proj[expert].T for expert in range(5)]),
-            coefficients,
+            lambda p: routed(p, at, experts, size=20),
             residual=lambda p: p.into(f"{at}.post_attention_layernorm"),
             update=lambda p: p.out(f"{at}.mlp"),
         )
 
-    layers = [layer("model.layers.0"), layer("model.layers.1"), layer("model.layers.2")]
-    return Family(
-        layers,
-        states=lambda h: m.lm_head(m.model.norm(h)),
-        updates=lambda v: (v * m.model.norm.weight) @ m.lm_head.weight.T,
-        raw=lambda h: h @ m.lm_head.weight.T,
-        unembedding=m.lm_head.weight,
-    )
+    return replace(llama_top(m), layers=[layer("model.layers.0"), layer("model.layers.1"), layer("model.layers.2")])
+
+
+def qwen2_moe(m: Any) -> Family:
+    """With a shared expert behind the others, which has a weight of its own."""
+
+    def layer(at: str) -> Layer:
+        experts, shared = m.get_submodule(f"{at}.mlp.experts"), m.get_submodule(f"{at}.mlp.shared_expert")
+
+        def weighed(p: Pass) -> Tensor:
+            return torch.sigmoid(p.out(f"{at}.mlp.shared_expert_gate")) * p.into(f"{at}.mlp.shared_expert.down_proj")
+
+        return Layer(
+            torch.cat([*(experts.down_proj[expert].T for expert in range(5)), shared.down_proj.weight.T]),
+            lambda p: torch.cat([routed(p, at, experts, size=16), weighed(p)], -1),
+            residual=lambda p: p.into(f"{at}.post_attention_layernorm"),
+            update=lambda p: p.out(f"{at}.mlp"),
+        )
+
+    return replace(llama_top(m), layers=[layer("model.layers.0"), layer("model.layers.1"), layer("model.layers.2")])
+
+
+def routed(p: Pass, at: str, experts: Any, size: int) -> Tensor:
+    """The coefficients of five experts side by side: position × memory, 0 where a token is not sent."""
+    given, weights, chosen = p.into(f"{at}.mlp.experts"), p.out(f"{at}.mlp.gate", 1), p.out(f"{at}.mlp.gate", 2)
+    made = torch.zeros(len(given), 5, size)
+    for position, x in enumerate(given):
+        for expert, weight in zip(chosen[position].tolist(), weights[position], strict=True):
+            gate, up = (experts.gate_up_proj[expert] @ x).split(size)
+            made[position, expert] = weight * silu(gate) * up
+    return made.flatten(1)
 
 
 def bert(m: Any) -> Family:
@@ -258,7 +279,7 @@ def t5(m: Any) -> Family:
         encoder + decoder,
         states=lambda h: m.lm_head(norm(h) * 12**-0.5),
         updates=lambda v: (v * norm.weight) @ m.lm_head.weight.T * 12**-0.5,
-        raw=lambda h: h @ m.lm_head.weight.T * 12**-0.5,
+        raw=lambda h: h @ m.lm_head.weight.T,
         unembedding=m.lm_head.weight,
     )
 
@@ -288,12 +309,25 @@ FAMILIES: dict[str, Callable[[Any], Family]] = {
     "gemma2": gemma2,
     "granite": granite,
     "mixtral": mixtral,
+    "qwen2_moe": qwen2_moe,
     "bert": bert,
     "t5": t5,
     "bart": bart,
 }
+_NOT_IN_THE_TABLE = {
+    "qwen2_moe": (
+        hf.Qwen2MoeForCausalLM,
+        hf.Qwen2MoeConfig,
+        {**tiny._MOE, "num_experts": 5, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24},
+    )
+}
 DECODER_START = {"t5": 0, "bart": 3}
 BOTH_WAYS = ("bert", "t5", "bart")  # a position sees what comes after it
+
+
+def make(name: str) -> Any:
+    """A tiny model of the family."""
+    return tiny.build(*_NOT_IN_THE_TABLE[name]) if name in _NOT_IN_THE_TABLE else tiny.make(name)
 
 
 class Plain:

@@ -156,7 +156,6 @@ def trace(
 
 @app.command()
 def run(
-    context: typer.Context,
     model: Model,
     corpus: Corpus,
     out_: Out,
@@ -186,7 +185,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Make a whole study: every stage, the paper's figures and a report. Interrupted, the same command goes on."""
-    loaded, asked = begin_search(context.params)
+    loaded, asked = begin_search(locals())
     from ffscope.pipeline import run
 
     with showing_progress() as progress:
@@ -196,7 +195,6 @@ def run(
 
 @app.command()
 def triggers(
-    context: typer.Context,
     model: Model,
     corpus: Corpus,
     out_: Out,
@@ -222,7 +220,7 @@ def triggers(
     debug: Debug = False,
 ) -> None:
     """Find, for every memory, the prefixes of a corpus with the highest coefficients. Interrupted, it goes on where it was."""
-    loaded, asked = begin_search(context.params)
+    loaded, asked = begin_search(locals())
     from ffscope.pipeline import triggers
 
     with showing_progress() as progress:
@@ -356,7 +354,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        err.print("Interrupted.")
+        err.print("Interrupted. What a study has is kept: the same command goes on with it.")
         sys.exit(130)
     except FfscopeError as error:
         if _debugging:

@@ -191,7 +191,8 @@ def _room(model: MemoryModel, max_tokens: int, *, bos: bool) -> int:
     room = model.positions
     if room is None:
         return max_tokens
-    room -= int(bos and bos_token(model.tokenizer) is not None)
+    starts = getattr(model.model.config, "is_encoder_decoder", False)  # its decoder, with a token of its own
+    room -= int(starts or (bos and bos_token(model.tokenizer) is not None))
     if room < max_tokens:
         logger.warning(
             "This model takes %d tokens of a sentence; longer ones are cut there, not at %d.", room, max_tokens

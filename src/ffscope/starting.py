@@ -14,7 +14,7 @@ _ANALYSING = ("lens", "examples", "mutation_memories", "mutation_triggers")
 
 
 def begin_search(given: dict[str, Any]) -> tuple["MemoryModel", dict[str, Any]]:
-    """The model, and the arguments of a search, from the options of `triggers` or `run`."""
+    """The model, and the arguments of a search, from all options of `triggers` or `run` by their names."""
     check_early(given["out_"], given["corpus"], given["held_out"])
     with working(f"Loading {given['model']} …"):
         from ffscope.analysis.sentences import Reading

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -56,6 +57,8 @@ class Study:
             for left in path.glob(f"*{_UNFINISHED}"):
                 left.unlink()
             study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
+            for stage in filter(study.has, study.manifest["stages"]):  # stopped before it cleared away
+                shutil.rmtree(path / f".{stage}", ignore_errors=True)
             study._must_match("model", {name: value for name, value in model.items() if name != "source"})
             try:
                 yield study
@@ -86,11 +89,9 @@ class Study:
             return table.metadata.num_rows, Memory(**first)
 
     def done(self, stage: str, settings: dict[str, Any]) -> bool:
-        """Whether a stage is finished; with other settings than these, it must not be mixed with them."""
-        if not self.has(stage):
-            return False
+        """Whether a stage is finished. Settings hold for a whole study: what was made with others must not be mixed with these."""
         self._must_match("settings", settings)
-        return True
+        return self.has(stage)
 
     def has(self, stage: str) -> bool:
         """Whether a stage is finished."""

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -112,14 +113,17 @@ def _cut(text: Text, width: int) -> Text:
 @contextmanager
 def showing_progress() -> Iterator[Tell]:
     """Gives a function to be told how far the stages are: a bar on a terminal, a line now and then elsewhere."""
+    begun: dict[str, tuple[float, int]] = {}
     if not err.is_terminal:
-        yield _Lines().tell
+        lines = _Lines()
+        yield lambda progress: lines.tell(_with_time_left(progress, begun))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
     with Bars(*columns, console=err) as bars:
         tasks: dict[str, Any] = {}
 
         def tell(progress: Progress) -> None:
+            progress = _with_time_left(progress, begun)
             if progress.stage not in tasks:
                 tasks[progress.stage] = bars.add_task(progress.stage, total=None, said="")
             bars.update(
@@ -127,6 +131,16 @@ def showing_progress() -> Iterator[Tell]:
             )
 
         yield tell
+
+
+def _with_time_left(progress: Progress, begun: dict[str, tuple[float, int]]) -> Progress:
+    """A stage that does not know how long it will still take gets the time at its pace so far."""
+    now = time.monotonic()
+    start, first = begun.setdefault(progress.stage, (now, progress.done))
+    new = progress.done - first
+    if progress.left is not None or not progress.total or progress.done >= progress.total or new <= 0:
+        return progress
+    return replace(progress, left=(now - start) / new * (progress.total - progress.done))
 
 
 class _Lines:

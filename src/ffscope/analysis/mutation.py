@@ -22,6 +22,7 @@ from ffscope.running.sharing import Shared, share
 from ffscope.study import Study
 
 REMOVED = ("first", "last", "random")
+_LOTS = 2**12  # prefixes whose lots are drawn at once
 _PART = 2**13  # tokens that are run between two parts put by, at least
 
 
@@ -46,6 +47,7 @@ def mutate(
         settings,
         seconds=time.perf_counter() - start,
         tokens=tokens,
+        causal=model.causal,
         forward_tokens=sum(len(run) + before for run in shared.runs),
         plain_tokens=sum(len(text) + before for text in mutations.texts),
     )
@@ -102,10 +104,14 @@ def _random(sentences: Array, positions: Array, seed: int) -> Array:
 
     Each is as likely as any other, and the prefixes of a sentence mostly lose the same token, so that they share their runs.
     """
-    longest = int(positions.max(initial=0)) + 1
-    lots = mix(mix(torch.from_numpy(sentences).long(), seed)[:, None] + torch.arange(longest), seed + 1)
-    lots.masked_fill_(torch.arange(longest) > torch.from_numpy(positions)[:, None], 2**31)
-    return lots.argmin(1).numpy()
+    tokens = torch.arange(int(positions.max(initial=0)) + 1)
+    drawn = []
+    for some, ends in zip(
+        torch.from_numpy(sentences).split(_LOTS), torch.from_numpy(positions).split(_LOTS), strict=True
+    ):
+        lots = mix(mix(some.long(), seed)[:, None] + tokens, seed + 1)
+        drawn.append(lots.masked_fill_(tokens > ends[:, None], 2**31).argmin(1))
+    return torch.cat(drawn).numpy()
 
 
 def _tokens_of(study: Study, sentences: Array) -> dict[int, Array]:

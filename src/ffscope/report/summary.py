@@ -94,7 +94,7 @@ def _mutation(asked: _Asked) -> dict[str, Any] | None:
             for name, number in zip(series[removed], three, strict=True):
                 series[removed][name].append(float(number))
     stage = asked.study.manifest["stages"]["mutation"]
-    counts = {name: stage[name] for name in ("forward_tokens", "plain_tokens")}
+    counts = {name: stage[name] for name in ("causal", "forward_tokens", "plain_tokens")}
     memories = [len(np.unique(columns["memory"][columns["layer"] == layer])) for layer in layers]
     return {"figure": 3, "layer": layers.tolist(), "series": series, "memories": memories, **counts}
 

@@ -56,12 +56,22 @@ def _mutation(entry: Entry) -> str:
     bottom, top = _ends(entry, "last")
     first, random = (_mean(entry["series"][name]["value"]) for name in ("first", "random"))
     way = "less" if top > bottom else "no less"
+    both_ways = (
+        ""
+        if entry["causal"]
+        else " This model looks both ways: a coefficient is read with the whole sentence in view and the mutated prefix is run "
+        "alone, so that the change holds what was lost after the prefix too."
+    )
     return (
-        f"Removing the last token changes the coefficient by {percent(bottom)} in the lowest layer and by {percent(top)} in the "
-        f"highest, so {way} in upper layers; removing the first changes it by {percent(first)} on average over the layers, a random one "
-        f"by {percent(random)}. In the paper the last token costs 65 to 70 % in the lowest layer and about 20 % in the highest, the "
-        f"first 10 to 15 %, a random one 15 to 20 %. {entry['forward_tokens']:,} tokens were run for this, where one run for each "
-        f"mutation takes {entry['plain_tokens']:,}."
+        both_ways.lstrip()
+        + (" " if both_ways else "")
+        + (
+            f"Removing the last token changes the coefficient by {percent(bottom)} in the lowest layer and by {percent(top)} in the "
+            f"highest, so {way} in upper layers; removing the first changes it by {percent(first)} on average over the layers, a random one "
+            f"by {percent(random)}. In the paper the last token costs 65 to 70 % in the lowest layer and about 20 % in the highest, the "
+            f"first 10 to 15 %, a random one 15 to 20 %. {entry['forward_tokens']:,} tokens were run for this, where one run for each "
+            f"mutation takes {entry['plain_tokens']:,}."
+        )
     )
 
 
@@ -191,7 +201,7 @@ def _last_layer(entry: Entry) -> str:
     return (
         f"Of {entry['cases']:,} sampled composition cases of the last layer, {percent(entry['related']['value'])} go to a related token: one whose "
         f"unembedding row has a cosine above {entry['related_above']:.2f} with the residual's token's, which 5 % of random pairs have. People "
-        f"who judged 100 such cases for the paper called {PAPER['last_layer']['related']:.0%} related. Read them below."
+        f"who judged 100 such cases for the paper called {percent(PAPER['last_layer']['related'])} related. Read them below."
     )
 
 

@@ -4,7 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,15 +43,20 @@ class View:
 
     def __init__(self, model: MemoryModel, lens: Lens | None, examples: Array, states: States) -> None:
         self.model, self.lens, self.examples, self.states = model, lens, examples, states
-        self.ff_top = cache(self._ff_top)  # composition and refinement both ask for it
+        self._ff_tops: dict[int, Tensor] = {}
 
     @cached_property
     def prediction(self) -> Int[Tensor, "n"] | None:
         """The model's own prediction, whatever the lens; None where it has no unembedding."""
         return None if self.model.top is None else top(self.model.lens("norm").states(self.states.output[-1]))
 
-    def _ff_top(self, layer: int) -> Int[Tensor, "n"] | None:
-        return None if self.lens is None else top(self.lens.updates(self.states.update[layer]))
+    def ff_top(self, layer: int) -> Int[Tensor, "n"] | None:
+        """What a layer's update predicts; read once, since composition and refinement both ask."""
+        if self.lens is None:
+            return None
+        if layer not in self._ff_tops:
+            self._ff_tops[layer] = top(self.lens.updates(self.states.update[layer]))
+        return self._ff_tops[layer]
 
 
 class Observer(ABC):

@@ -40,7 +40,8 @@ class Parts:
         """Write the table: its parts one after the other, or all rows sorted by some columns; then drop the parts."""
         tables: Any = self._tables(count)
         if sort_by is not None:
-            tables = [pa.concat_tables(tables).sort_by([(name, "ascending") for name in sort_by])]
+            joined = pa.concat_tables([self.schema.empty_table(), *tables])
+            tables = [joined.sort_by([(name, "ascending") for name in sort_by])]
         with self.study.table(self.table) as writer:
             for table in tables:
                 writer.write_table(table, row_group_size=2**16)

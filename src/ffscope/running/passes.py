@@ -27,6 +27,8 @@ def bos_of(study: Study, model: MemoryModel) -> int | None:
 
 def by_length(lengths: Array, *, tokens: int, rows: int) -> list[Array]:
     """The numbers of texts in batches of one length, up to `tokens` tokens and `rows` texts in each; the shortest first."""
+    if not len(lengths):
+        return []
     order = np.argsort(lengths, kind="stable")
     starts = np.flatnonzero(np.diff(lengths[order], prepend=-1))
     made = []
