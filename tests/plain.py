@@ -86,7 +86,7 @@ def opt(m: Any) -> Family:
     return Family(
         [
             linear(m, f"{at}.fc2", lambda p, at=at: p.into(f"{at}.final_layer_norm"), f"{at}.fc2")
-            for at in ("model.decoder.layers.0", "model.decoder.layers.1", "model.decoder.layers.2")
+            for at in (f"model.decoder.layers.{layer}" for layer in range(m.config.num_hidden_layers))
         ],
         states=lambda h: m.lm_head(top(h)),
         updates=lambda v: centred(top, v) @ m.lm_head.weight.T,

@@ -24,13 +24,8 @@ def percent(share: float | None) -> str:
     if share is None:
         return "–"
     hundredths = 100 * share
-    return (
-        f"{hundredths:.0f} %"
-        if abs(hundredths) >= 10
-        else f"{hundredths:.1f} %"
-        if abs(hundredths) >= 1
-        else f"{hundredths:.2g} %"
-    )
+    form = ".0f" if abs(hundredths) >= 10 else ".1f" if abs(hundredths) >= 1 else ".2g"
+    return f"{hundredths:{form}} %".replace("-", "−")
 
 
 def _ends(entry: Entry, name: str) -> tuple[float, float]:
