@@ -1,27 +1,51 @@
-"""Draw the pictures of the README anew: `.venv/bin/python docs/pictures.py`."""
+"""Draw the pictures of the README and of docs/findings.md anew: `.venv/bin/python docs/pictures.py [STUDY]`.
 
+With a STUDY, its summary is kept in docs/wiki16 first; the figures are drawn from there.
+"""
+
+import json
 import re
+import shutil
+import sys
+from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
 
-from ffscope import cli, load
+from ffscope import load, terminal
 from ffscope.analysis.trace import tell
+from ffscope.report.figures import figures
 
 HERE = Path(__file__).parent
 
 
-def main() -> None:
+def draw_trace() -> None:
     """The story of one prompt, as the terminal shows it."""
     text = "The capital of France is"
     story = tell(load("smollm2-135m"), text, layers=[0, 8, 16, *range(24, 30)], memories=2)
-    cli.out = Console(record=True, width=96, highlight=False, force_terminal=True)
-    cli._print_story(story)
+    terminal.out = Console(record=True, width=96, highlight=False, force_terminal=True, file=StringIO())
+    terminal.print_story(story)
     title = f'ffscope trace smollm2-135m "{text}" --layers 0,8,16,24-29 --memories 2'
-    picture = cli.out.export_svg(title=title)
+    picture = terminal.out.export_svg(title=title)
     # The fonts it would fetch: a picture must not ask the network.
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     (HERE / "trace.svg").write_text(picture)
+
+
+def draw_figures(folder: Path) -> None:
+    """Every figure of a summary."""
+    for figure in figures(json.loads((folder / "summary.json").read_text())):
+        figure.save(folder / f"{figure.name}.svg")
+
+
+def main() -> None:
+    """All of them."""
+    folder = HERE / "wiki16"
+    if sys.argv[1:]:
+        folder.mkdir(exist_ok=True)
+        shutil.copy(Path(sys.argv[1]) / "summary.json", folder / "summary.json")
+    draw_figures(folder)
+    draw_trace()
 
 
 if __name__ == "__main__":
