@@ -428,7 +428,7 @@ def test_stages_that_are_stopped_at_their_ends_end_with_the_same_bytes(at, llama
         for _ in range(4):  # the examples and the stage are each stopped once
             with suppress(KeyboardInterrupt):
                 analyse(stage, llama, begun, **ASKED)
-    assert len(stopped) == len(STAGES) + 1  # and the examples
+    assert len(stopped) == len(STAGES) + (at[1] == "finish")  # and the examples; agreement is made in one go
     assert differences(Study.open(begun), whole) == []
 
 
@@ -542,8 +542,12 @@ def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
     searching = replace(SEARCHING, layers=[0, 2], memories=[2, 3, 11])
     study = analysed(llama, corpus, tmp_path / "study", searching, mutation_memories=100)
     names = [(layer, memory) for layer in (0, 2) for memory in (2, 3, 11)]
-    for table in ("values", "examples", "composition", "refinement", "last_layer"):
+    for table in ("examples", "composition", "refinement", "last_layer"):
         assert found(study, table) == found(whole, table)
+    for row, other in zip(found(study, "values"), found(whole, "values"), strict=True):
+        rank = row.pop("next_rank")  # of a trigger, which only searched memories have
+        assert rank == (other["next_rank"] if (row["layer"], row["memory"]) in names else None)
+        assert row == {name: value for name, value in other.items() if name != "next_rank"}
     assert found(study, "agreement") == [
         row for row in found(whole, "agreement") if (row["layer"], row["memory"]) in names
     ]
@@ -618,7 +622,7 @@ def test_without_unembedding_values_have_norms_and_no_tokens(headless, unread):
     layers = bert_layers(headless, "")
     for row in found(unread, "values"):
         assert row.pop("norm") == close(layers[row.pop("layer")].values[row.pop("memory")].norm().item())
-        assert row == {"top_tokens": None, "top_probs": None, "max_prob": None, "bottom_tokens": None}
+        assert set(row.values()) == {None}
 
 
 def test_without_unembedding_mutations_are_read(headless, unread):
@@ -651,7 +655,7 @@ def test_without_unembedding_composition_counts_and_reads_nothing(headless, unre
 
 @pytest.mark.parametrize("stage", ["agreement", "refinement"])
 def test_without_unembedding_what_needs_a_reading_says_so(stage, headless, unread, tokenizer):
-    with pytest.raises(LensError, match="BertModel has no unembedding"):
+    with pytest.raises(LensError, match="odel has no unembedding"):
         analyse(stage, lay_out(headless, tokenizer), unread.folder, **ASKED)
     assert not unread.path(f"{stage}.parquet").exists()
 
@@ -694,7 +698,7 @@ def test_every_stage_needs_the_triggers(llama, begun):
 def test_stages_and_lenses_that_are_not_there(llama, begun):
     with pytest.raises(StudyError, match="There is no stage 'valves'. After the search come: values, agreement"):
         analyse("valves", llama, begun)
-    for stage in ("values", "agreement", "refinement"):
+    for stage in ("values", "refinement"):
         with pytest.raises(LensError, match="There is no lens 'tuned'"):
             analyse(stage, llama, begun, lens="tuned")
 

@@ -142,6 +142,17 @@ def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
     assert "mutation" in json.loads(study.path("summary.json").read_text())
 
 
+def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
+    """Sentences of one token, which cannot lose one, and no document held out."""
+    (tmp_path / "letters.txt").write_text("a\nb\nc\n")
+    study = run(model, Reading(str(tmp_path / "letters.txt")), tmp_path / "study", searching=SEARCHING)
+    assert pq.read_table(study.path("mutation.parquet")).num_rows == 0
+    assert set(json.loads(study.path("summary.json").read_text())) == {
+        "agreement", "next_rank", "agreement_by_probability", "predictive_values",
+    }  # fmt: skip
+    assert "agreement" in study.path("report.html").read_text()
+
+
 def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: 100.0)

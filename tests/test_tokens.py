@@ -17,6 +17,7 @@ from ffscope.tokens import spelling, visible
         ("nul\x00", "nul<0000>"),
         ("\ud800", "<D800>"),
         ("line\u2028break", "line<2028>break"),
+        ("\u00a0a\u2009b", "⍽a⍽b"),
         ("[bold]", "[bold]"),
         ("x" * 100, "x" * 59 + "…"),
     ],

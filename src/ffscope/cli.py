@@ -242,15 +242,14 @@ def values(
 
 
 @app.command()
-def agreement(
-    study: StudyFolder,
-    model: OtherModel = None,
-    device: Device = "auto",
-    trust_remote_code: Trust = False,
-    debug: Debug = False,
-) -> None:
-    """Hold every value against its key's triggers: is what it promotes what follows them?"""
-    _analyse("agreement", study, model, device, trust_remote_code)
+def agreement(study: StudyFolder, debug: Debug = False) -> None:
+    """Hold every value against its key's triggers: is what it promotes what follows them? Needs no model."""
+    from ffscope.analysis.agreement import find_agreement
+    from ffscope.study import Study
+
+    with Study.adding(study) as opened, showing_progress() as progress:
+        find_agreement(opened, progress=progress)
+    print_stage(opened, "agreement")
 
 
 @app.command()

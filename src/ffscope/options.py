@@ -63,6 +63,6 @@ Dedupe = Annotated[bool, typer.Option("--dedupe/--no-dedupe", help="Drop sentenc
 Layers = Annotated[str | None, typer.Option(help="Layers, such as 0,24-29; all by default.")]
 Memories = Annotated[str | None, typer.Option(help="Memories of each layer, such as 0-99; all by default.")]
 Negative = Annotated[bool, typer.Option("--negative", help="Keep the lowest coefficients too.")]
-Seed = Annotated[int, typer.Option(help="Chooses what is sampled.")]
+Seed = Annotated[int, typer.Option(min=0, help="Chooses what is sampled.")]
 BatchTokens = Annotated[int | None, typer.Option(min=1, help="Tokens in a batch; by default what suits the device.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]

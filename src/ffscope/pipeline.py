@@ -115,8 +115,8 @@ def _values(study: Study, model: MemoryModel, how: Analysing, progress: Tell) ->
     read_values(study, model, lens=how.lens, progress=progress)
 
 
-def _agreement(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
-    find_agreement(study, model, lens=how.lens, progress=progress)
+def _agreement(study: Study, _model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    find_agreement(study, lens=how.lens, progress=progress)
 
 
 def _mutation(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:

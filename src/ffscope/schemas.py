@@ -56,6 +56,7 @@ SCHEMAS = {
             ("top_probs", pa.list_(_REAL)),
             ("max_prob", _REAL),
             ("bottom_tokens", _LIST),
+            ("next_rank", _INT),
         ]
     ),
     "agreement.parquet": pa.schema(

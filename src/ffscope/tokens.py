@@ -4,6 +4,7 @@ import unicodedata
 from typing import Any
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+_OTHER_SPACE = "⍽"  # no-break, thin and the like
 _LONGEST = 60
 # Byte-level tokenizers spell each byte as one character: those that can be seen as themselves, the others from 256 on.
 _SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -42,6 +43,8 @@ def _bytes(spelt: str) -> str:
 def _character(character: str) -> str:
     if character in _VISIBLE and character != " ":
         return _VISIBLE[character]
+    if unicodedata.category(character) == "Zs" and character != " ":
+        return _OTHER_SPACE
     # Cc, Cf, Cs, Co, Cn: escapes, direction marks, lone surrogates and the like. Zl and Zp end a line.
     if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
         return f"<{ord(character):04X}>"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ class _Values:
 
 def _firsts(lists: Any) -> Tensor:
     """The first token of every list; -1 where the values could not be read."""
-    return torch.tensor([tokens[0] if tokens else -1 for tokens in lists.to_pylist()])
+    return torch.from_numpy(pc.fill_null(pc.list_element(lists, 0), -1).to_numpy().copy())
 
 
 def effective(sizes: Float[Tensor, "n memory"]) -> Int[Tensor, "n"]:

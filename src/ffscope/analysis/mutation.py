@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ def _tokens_of(study: Study, sentences: Array) -> dict[int, Array]:
     found: dict[int, Array] = {}
     with pq.ParquetFile(study.path("sentences.parquet")) as file:
         for batch in file.iter_batches(columns=["sentence", "tokens"]):
-            some = batch.filter(pa.compute.is_in(batch["sentence"], value_set=wanted))
+            some = batch.filter(pc.is_in(batch["sentence"], value_set=wanted))
             found.update((number, tokens.values.to_numpy()) for number, tokens in _pairs(some))
     return found
 

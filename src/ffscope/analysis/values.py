@@ -4,14 +4,15 @@ import time
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ffscope.axes import Float
+from ffscope.axes import Float, Int
 from ffscope.errors import LensError
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
-from ffscope.models.ranking import probabilities_of, ranked
+from ffscope.models.ranking import probabilities_of, rank_of, ranked
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.running.parts import Parts
 from ffscope.study import Study
@@ -21,6 +22,7 @@ TOKENS = 20  # of each value, from either end
 
 def read_values(study: Study, model: MemoryModel, *, lens: str = "norm", progress: Tell = nobody) -> None:
     """Read all values of the model: values.parquet. A model without unembedding has norms and no tokens."""
+    study.need("triggers")
     settings = {"lens": lens}
     if study.done("values", settings):
         return
@@ -34,14 +36,14 @@ def read_values(study: Study, model: MemoryModel, *, lens: str = "norm", progres
     parts = Parts(study, "values.parquet", settings)
     for layer in parts.missing(model.layers):
         progress(Progress("values", layer, model.layers, unit="layers"))
-        parts.keep(layer, _columns(model, layer, reading))
+        parts.keep(layer, _columns(study, model, layer, reading))
     parts.join(model.layers)
     study.finish("values", settings, seconds=time.perf_counter() - start)
     parts.drop()
     progress(Progress("values", model.layers, model.layers, unit="layers"))
 
 
-def _columns(model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
+def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
     """One layer's rows."""
     values = model.values(layer)
     count = len(values)
@@ -49,14 +51,32 @@ def _columns(model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any
         "layer": [layer] * count,
         "memory": range(count),
         "norm": values.float().norm(dim=-1).cpu().numpy(),
-        **{name: [None] * count for name in ("top_tokens", "top_probs", "max_prob", "bottom_tokens")},
+        **{name: [None] * count for name in ("top_tokens", "top_probs", "max_prob", "bottom_tokens", "next_rank")},
     }
     if lens is not None:
-        chunks = [_tokens(logits) for logits in lens.value_chunks(layer)]
-        top, probabilities, bottom = (torch.cat(same).cpu() for same in zip(*chunks, strict=True))
+        next_tokens = _next_tokens(study, layer, count)
+        outside = (next_tokens < 0) | (next_tokens >= lens.unembedding.shape[1])
+        asked = next_tokens.masked_fill(outside, 0).to(values.device).split(lens.chunk)
+        chunks = [
+            (*_tokens(logits), rank_of(tokens, logits))
+            for tokens, logits in zip(asked, lens.value_chunks(layer), strict=True)
+        ]
+        top, probabilities, bottom, ranks = (torch.cat(same).cpu() for same in zip(*chunks, strict=True))
         columns["top_tokens"], columns["bottom_tokens"] = _lists(top.int()), _lists(bottom.int())
         columns["top_probs"], columns["max_prob"] = _lists(probabilities), probabilities[:, 0].numpy()
+        columns["next_rank"] = pa.array(ranks.int().numpy(), mask=outside.numpy())
     return columns
+
+
+def _next_tokens(study: Study, layer: int, count: int) -> Int[Tensor, "memory"]:
+    """The token after each memory's first trigger, whose rank is seen while the whole distribution is there; -1 for none."""
+    firsts = [("layer", "==", layer), ("rank", "==", 1)]
+    table = pq.read_table(study.path("triggers.parquet"), columns=["memory", "next_token"], filters=firsts)
+    found = torch.full((count,), -1)
+    found[torch.from_numpy(table["memory"].to_numpy().copy()).long()] = torch.from_numpy(
+        table["next_token"].to_numpy().copy()
+    ).long()
+    return found
 
 
 def _tokens(logits: Float[Tensor, "memory vocab"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -33,7 +33,8 @@ def summarise(study: Study) -> dict[str, Any]:
         database: Any = connection
         open_tables(database, study)
         for stage, makers in _MAKERS.items():
-            for name, maker in makers.items() if study.has(stage) else ():
+            seen = study.has(stage) and database.execute(f"SELECT count(*) FROM {stage}").fetchone()[0]
+            for name, maker in makers.items() if seen else ():
                 found = maker(_Asked(study, database, name))
                 if found is not None:
                     made[name] = found
@@ -77,12 +78,10 @@ def _spread(asked: _Asked, values: Array) -> Measure:
     return {"value": float(np.median(values)), "low": low, "high": high, **quantiles}
 
 
-def _mutation(asked: _Asked) -> dict[str, Any] | None:
+def _mutation(asked: _Asked) -> dict[str, Any]:
     columns = asked.columns(
         "SELECT layer, removed, memory, sum(change::DOUBLE) AS total, count(*) AS rows FROM mutation GROUP BY ALL ORDER BY ALL"
     )
-    if not len(columns["layer"]):
-        return None
     layers = np.unique(columns["layer"])
     series: dict[str, Series] = {}
     for removed in ("first", "last", "random"):
