@@ -7,6 +7,8 @@ import argparse
 import tempfile
 import time
 
+import numpy as np
+import pyarrow as pa
 import torch
 from peak import forget_the_most, memory
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -14,7 +16,19 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from ffscope import read
 from ffscope.analysis.values import read_values
 from ffscope.models.account import account
+from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
+
+
+def write_triggers(study: Study, memories: tuple[int, ...], vocab: int) -> None:
+    """One made-up trigger for every memory, so that there is a next token to rank."""
+    layers = np.repeat(np.arange(len(memories)), memories)
+    ones = np.ones_like(layers)
+    columns = {"layer": layers, "memory": np.concatenate([np.arange(count) for count in memories]), "rank": ones}
+    columns |= {"coefficient": ones, "sentence": ones, "position": ones, "next_token": np.arange(len(layers)) % vocab}
+    with study.table("triggers.parquet") as writer:
+        writer.write_table(pa.Table.from_pydict(columns, SCHEMAS["triggers.parquet"]))
+    study.finish("triggers", {}, seconds=0.0)
 
 
 def main() -> None:
@@ -31,6 +45,7 @@ def main() -> None:
         torch.cuda.reset_peak_memory_stats()
         on_device = torch.cuda.memory_allocated()
     with tempfile.TemporaryDirectory() as folder, Study.writing(folder, account(model)) as study:
+        write_triggers(study, model.memories, model.vocab)
         start = time.perf_counter()
         read_values(study, model)
         seconds = time.perf_counter() - start

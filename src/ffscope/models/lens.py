@@ -16,7 +16,7 @@ from ffscope.models.hooks import find
 from ffscope.models.parts import activation, projection
 
 LENSES = ("norm", "raw")
-_LOGITS = 2**26  # bytes
+_LOGITS, _LOGITS_ELSEWHERE = 2**24, 2**27  # bytes read at once: what a CPU's caches like, and what fills a GPU
 
 
 Map = Callable[[Tensor], Tensor]
@@ -48,8 +48,9 @@ class Lens(ABC):
 
     @property
     def chunk(self) -> int:
-        """How many vectors are read at once where there are many: those whose logits take 64 MiB."""
-        return max(1, _LOGITS // (4 * self.unembedding.shape[1]))
+        """How many vectors are read at once where there are many."""
+        room = _LOGITS if self.unembedding.device.type == "cpu" else _LOGITS_ELSEWHERE
+        return max(1, room // (4 * self.unembedding.shape[1]))
 
     @torch.no_grad()
     def value_chunks(
