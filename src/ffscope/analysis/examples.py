@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ffscope.corpus.batches import Array
 from ffscope.running.observing import Examples, Observer, View
 from ffscope.study import Study
 
@@ -15,7 +18,7 @@ class ExampleWriter(Observer):
 
     def __init__(self, study: Study, examples: Examples, count: int) -> None:
         self.examples, self.settings = examples, {"examples": count}
-        self._sentences = {row["sentence"]: row for row in _held_out(study)}
+        self._sentences = {row["sentence"]: row for row in _sentences(study, examples.sentence)}
 
     def rows(self, view: View) -> dict[str, Any]:
         numbers = view.examples
@@ -40,8 +43,7 @@ class ExampleWriter(Observer):
         return target, row["text"][: ends[position]] if ends else tokenizer.decode(tokens[: position + 1])
 
 
-def _held_out(study: Study) -> list[dict[str, Any]]:
+def _sentences(study: Study, numbers: Array) -> list[dict[str, Any]]:
     columns = ["sentence", "text", "tokens", "ends", "next_token"]
-    return pq.read_table(
-        study.path("sentences.parquet"), columns=columns, filters=[("held_out", "==", True)]
-    ).to_pylist()
+    wanted = pc.field("sentence").isin(np.unique(numbers))
+    return pq.read_table(study.path("sentences.parquet"), columns=columns, filters=wanted).to_pylist()

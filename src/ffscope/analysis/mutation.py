@@ -1,18 +1,16 @@
 """What a key looks at: the coefficient of a trigger without its first, its last or a random token."""
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from ffscope.corpus.batches import Array
+from ffscope.corpus.prefixes import tokens_of
 from ffscope.models.memory_model import Enough, MemoryModel
 from ffscope.models.parts import Part
 from ffscope.progress import Progress, Tell, nobody
@@ -81,7 +79,7 @@ class _Mutations(NamedTuple):
 
     @classmethod
     def of(cls, study: Study, triggers: dict[str, Array]) -> "_Mutations":
-        sentences = _tokens_of(study, triggers["sentence"])
+        sentences = tokens_of(study.path("sentences.parquet"), triggers["sentence"])
         index = np.stack([_indices(triggers, name, study.settings["seed"]) for name in REMOVED], axis=1)
         places = zip(triggers["sentence"].tolist(), triggers["position"].tolist(), index, strict=True)
         texts = [
@@ -113,20 +111,6 @@ def _random(sentences: Array, positions: Array, seed: int) -> Array:
         lots = mix(mix(some.long(), seed)[:, None] + tokens, seed + 1)
         drawn.append(lots.masked_fill_(tokens > ends[:, None], 2**31).argmin(1))
     return torch.cat(drawn).numpy()
-
-
-def _tokens_of(study: Study, sentences: Array) -> dict[int, Array]:
-    wanted = pa.array(np.unique(sentences))
-    found: dict[int, Array] = {}
-    with pq.ParquetFile(study.path("sentences.parquet")) as file:
-        for batch in file.iter_batches(columns=["sentence", "tokens"]):
-            some = batch.filter(pc.is_in(batch["sentence"], value_set=wanted))
-            found.update((number, tokens.values.to_numpy()) for number, tokens in _pairs(some))
-    return found
-
-
-def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[int, Any]]:
-    return zip(batch["sentence"].to_pylist(), batch["tokens"], strict=True)
 
 
 class _Stage:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array, Chunk
@@ -55,6 +57,24 @@ def locate(sentences: Path, prefixes: Array) -> Places:
         found.positions[here] = position
         found.next_tokens[here] = np.where(last, following[row], chunk.tokens[after])
     return Places(*(column[back] for column in found))
+
+
+def held_out(sentences: Path) -> tuple[Array, Array]:
+    """The numbers of the held-out sentences, and how many tokens each has."""
+    table = pq.read_table(sentences, columns=["sentence", "tokens"], filters=[("held_out", "==", True)])
+    return table["sentence"].to_numpy(), pc.list_value_length(table["tokens"]).to_numpy().astype(np.int64)
+
+
+def tokens_of(sentences: Path, numbers: Array) -> dict[int, Array]:
+    """The tokens of some sentences."""
+    wanted = pa.array(np.unique(numbers))
+    found: dict[int, Array] = {}
+    with pq.ParquetFile(sentences) as file:
+        for batch in file.iter_batches(_ROWS, columns=["sentence", "tokens"]):
+            some = batch.filter(pc.is_in(batch["sentence"], value_set=wanted))
+            rows = zip(some["sentence"].to_pylist(), some["tokens"], strict=True)
+            found.update((number, tokens.values.to_numpy()) for number, tokens in rows)
+    return found
 
 
 def _read(sentences: Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from ffscope.axes import Int
 from ffscope.corpus.batches import Array
+from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.errors import CorpusError
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel, States
@@ -76,23 +76,19 @@ class Observer(ABC):
 
 def draw(study: Study, count: int, seed: int) -> Examples:
     """So many prefixes of the held-out sentences, each as likely as any other; all of them where there are not so many."""
-    tokens: dict[int, Array] = {}
-    with pq.ParquetFile(study.path("sentences.parquet")) as file:
-        for batch in file.iter_batches(columns=["sentence", "tokens", "held_out"]):
-            some = batch.filter(batch["held_out"])
-            numbers = some["sentence"].to_pylist()
-            tokens.update((n, given.values.to_numpy()) for n, given in zip(numbers, some["tokens"], strict=True))
-    if not tokens:
+    text = study.path("sentences.parquet")
+    sentences, lengths = held_out(text)
+    if not len(sentences):
         raise CorpusError(
             "No document of this corpus is held out of the search, so there are no examples: every twentieth document is, and "
             "there are fewer. Name other documents with --held-out FILE, in a new study."
         )
-    lengths = np.array([len(given) for given in tokens.values()])
     total = int(lengths.sum())
-    picked = np.sort(np.random.default_rng([seed, *b"examples"]).permutation(total)[:count])
+    generator = np.random.default_rng([seed, *b"examples"])
+    picked = np.sort(generator.choice(total, min(count, total), replace=False, shuffle=False))
     starts = np.cumsum(lengths) - lengths
     row = np.searchsorted(starts, picked, side="right") - 1
-    return Examples(np.array(list(tokens))[row], picked - starts[row], tokens)
+    return Examples(sentences[row], picked - starts[row], tokens_of(text, sentences[row]))
 
 
 def observe(
