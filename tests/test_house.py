@@ -64,7 +64,8 @@ def test_a_study_is_read_without_torch():
     code = """
 import sys
 for name in ("torch", "transformers", "triton"): sys.modules[name] = None
-import ffscope.queries, ffscope.study, ffscope.cli, ffscope.terminal
+import ffscope.queries, ffscope.study, ffscope.cli, ffscope.terminal, ffscope.results, ffscope.report.page
+import ffscope.analysis.agreement
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 
 import pyarrow.parquet as pq
 import pytest
@@ -131,6 +132,15 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     assert "What could not be done" in page
     assert "has no unembedding" in page
     assert {"mutation", "active"} == set(json.loads(study.path("summary.json").read_text()))
+
+
+def test_where_figures_cannot_be_drawn_the_rest_is_done(model, tmp_path, monkeypatch, caplog):
+    """A machine with a GPU may have torch and no altair."""
+    monkeypatch.setitem(sys.modules, "ffscope.report.page", None)
+    study = make_study(model, tmp_path)
+    assert study.has("refinement")
+    assert not study.has("report")
+    assert "Left out: the report" in caplog.text
 
 
 def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):

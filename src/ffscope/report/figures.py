@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import altair as alt
 
 from ffscope.cases import CASES
 from ffscope.errors import StudyError
+from ffscope.report.paper import PAPER
 
 Entry = dict[str, Any]
-PAPER: dict[str, Any] = json.loads(files("ffscope.report").joinpath("paper.json").read_text(encoding="utf-8"))
 _WIDTH, _HEIGHT = 460, 240
 _SAVING: dict[str, dict[str, Any]] = {"html": {"inline": True}, "png": {"scale_factor": 2.0}}
 # Okabe and Ito's colours, which the colour-blind tell apart; their lightness differs too, for print without colour.

@@ -12,7 +12,8 @@ import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import open_tables, predictive_values, spellings
-from ffscope.report.figures import PAPER, Figure, figures
+from ffscope.report.figures import Figure, figures
+from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
 from ffscope.report.words import percent, sentence, telling
 from ffscope.study import Study

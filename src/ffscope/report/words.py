@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ffscope.report.figures import PAPER
+from ffscope.report.paper import PAPER
 
 Summary = dict[str, Any]
 Entry = dict[str, Any]
