@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 
 import pyarrow.parquet as pq
@@ -16,8 +17,10 @@ from ffscope import read
 from ffscope.analysis.sentences import Reading
 from ffscope.analysis.triggers import Searching
 from ffscope.cli import app
-from ffscope.errors import StudyError
+from ffscope.errors import InputError, LensError, StudyError
 from ffscope.pipeline import STAGES, Analysing, analyse, run, triggers
+from ffscope.progress import nobody
+from ffscope.report.figures import Figure
 from ffscope.study import Study
 from studies import make_study, write_corpus
 
@@ -40,6 +43,14 @@ def accounts(folder):
         stage.pop("seconds", None)
         stage.pop("tokens_per_second", None)
     return manifest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_figures():
+    """Drawing takes longer than all else of such a study, and is tested with the report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +123,22 @@ def test_other_numbers_than_the_studys_are_refused(whole, model):
             analyse(stage, model, whole.folder, **asked)
 
 
+def test_a_slip_is_noticed_before_the_search(model, tmp_path):
+    reading = Reading(str(write_corpus(tmp_path / "corpus.jsonl")))
+    for asked, error in (({"exampels": 3}, InputError), ({"examples": 0}, InputError), ({"lens": "nrom"}, LensError)):
+        with pytest.raises(error, match=next(iter(asked.keys() if error is InputError else asked.values()))):
+            run(model, reading, tmp_path / "study", **asked)
+        assert not (tmp_path / "study").exists()
+
+
+def test_a_table_that_is_gone_is_made_again(whole, model, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole.folder, copy)
+    (copy / "mutation.parquet").unlink()
+    analyse("mutation", model, copy)
+    assert digests(copy) == digests(whole.folder)
+
+
 def test_what_is_not_asked_for_is_the_studys_own_or_the_papers(whole):
     assert Analysing.of(whole, {"lens": None}) == Analysing("norm", 40, 4, 5)
     assert Analysing() == Analysing("norm", 4000, 100, 50)
@@ -175,8 +202,27 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     last = rows[done["sentences"] - 1]["sentence"]
     assert max(pq.read_table(study.path("triggers.parquet"))["sentence"].to_pylist()) <= last
     before = digests(study.folder)
-    triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING)
-    assert digests(study.folder) == before  # it is done, whatever the time
+    triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING, minutes=10 / 60)
+    assert digests(study.folder) == before
+    with pytest.raises(StudyError, match="holds a study with settings minutes = "):
+        triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING)
+
+
+def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+
+    def search(pace, progress=nobody):
+        monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: pace)
+        how = {"searching": SEARCHING, "minutes": 10 / 60, "progress": progress}
+        return triggers(model, Reading(str(corpus)), tmp_path / "study", **how)
+
+    def stop(progress):
+        if progress.stage == "searching":
+            raise Stop
+
+    with pytest.raises(Stop):
+        search(100.0, stop)
+    assert search(5.0).manifest["stages"]["triggers"]["prefixes"] > 800  # as planned, not at the pace of the second
 
 
 def test_enough_minutes_search_everything(model, tmp_path):

@@ -1,6 +1,9 @@
 """Reading a study: the same answer from the library and from the command line."""
 
 import json
+import shutil
+import subprocess
+import sys
 from dataclasses import asdict
 
 import pyarrow.parquet as pq
@@ -78,3 +81,16 @@ def test_show_says_what_is_wrong(study, tmp_path):
     (tmp_path / "study.json").write_text(json.dumps({**study.manifest, "stages": {}}))
     with pytest.raises(StudyError, match="has no triggers yet"):
         memory_page(tmp_path, "L0.0")
+
+
+def test_no_name_in_a_study_is_obeyed_by_a_terminal(study, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(study.folder, copy)
+    manifest = json.loads((copy / "study.json").read_text())
+    manifest["model"]["source"] = "\x1b]0;pwn\x07\u202e"
+    (copy / "study.json").write_text(json.dumps(manifest))
+    for command in (["show", str(copy), "L0.2"], ["values", str(copy)]):
+        result = subprocess.run(
+            [sys.executable, "-m", "ffscope", *command], capture_output=True, text=True, timeout=120
+        )
+        assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout + result.stderr)

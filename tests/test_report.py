@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -11,14 +12,18 @@ import pytest
 
 import tiny
 from ffscope import read
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching
 from ffscope.errors import StudyError
+from ffscope.pipeline import run
+from ffscope.queries import predictive_values
 from ffscope.report import bootstrap
 from ffscope.report.figures import figure, figures
 from ffscope.report.page import reproduce, write_report
 from ffscope.report.summary import bin_edges, summarise
 from ffscope.report.words import percent, sentence, telling
 from ffscope.study import Study
-from studies import make_study
+from studies import make_study, write_corpus
 
 FIGURES = {
     "mutation": 3,
@@ -287,3 +292,60 @@ def test_percentages_are_short():
         "−50 %",
         "–",
     ]
+
+
+def test_a_folder_named_like_a_pattern_reads_its_own_tables_alone(study, tmp_path):
+    for name in ("a?", "ab", "a[b]"):
+        shutil.copytree(study.folder, tmp_path / name)
+    expected = len(predictive_values(study.folder, 1000))
+    assert [len(predictive_values(tmp_path / name, 1000)) for name in ("a?", "a[b]")] == [expected, expected]
+
+
+def test_bins_with_the_same_label_stay_apart(summary):
+    entry = {**summary["agreement_by_probability"]}
+    entry["bins"] = [{**entry["bins"][0], "from": 1.00001, "to": 1.00002, "value": 0.02}] * 2
+    svg = figure("agreement_by_probability", {"agreement_by_probability": entry}).svg()
+    assert "4%" not in re.findall(r">([\d.]+%)<", svg)
+
+
+def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path):
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    searching = Searching(top=6, layers=[1])
+    model = read(tiny.make("opt"), tokenizer)  # a ReLU
+    how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
+    study = run(model, Reading(str(corpus)), tmp_path / "study", searching=searching, **how)
+    made = summarise(study)
+    assert made["active"]["signed"] == [None, False, None]
+    assert "negative" not in sentence("active", made)
+    assert "in layer 1 and by" in sentence("mutation", made)
+    page = study.path("report.html").read_text()
+    assert all(f">{name}</th>" in page for name in ("agreement", "last", "next_rank", "active"))
+
+
+def altered(summary, name, **series):
+    return {name: {**summary[name], "series": {**summary[name]["series"], **series}}}
+
+
+def test_sentences_hold_in_odd_cases(summary):
+    layers = len(summary["mutation"]["layer"])
+    rising = altered(summary, "mutation", last={"value": [-0.05] * (layers - 1) + [3.0]})
+    assert "so no less in upper layers" in sentence("mutation", rising)
+    shares = {"residual": 0.4, "agreement": 0.0, "composition": 0.6, "ffn": 0.0}
+    ties = {case: {"value": [share] * layers} for case, share in shares.items()}
+    assert f"ffn is the smallest in {layers}." in sentence("cases", altered(summary, "cases", **ties))
+    none = altered(summary, "agreement", agreement={"value": [0.0] * layers})
+    assert "where most do" not in sentence("agreement", none)
+
+
+def test_exceptions_draw_whole_examples():
+    """Two clusters that are all or nothing: the mean of a draw is 0, a half or 1."""
+    found = bootstrap.mean_of_clusters(np.array([16, 0]), np.array([16, 16]), np.random.default_rng(0))
+    assert found == (0.0, 1.0)
+    assert bootstrap.mean_of_clusters(np.zeros(3), np.zeros(3), np.random.default_rng(0)) == (None, None)
+
+
+def test_a_figure_of_one_layer_has_one_label(summary):
+    entry = {**summary["zero_agreement"], "layer": [0], "model_layers": 1}
+    entry["series"] = {"zero_agreement": {part: some[:1] for part, some in entry["series"]["zero_agreement"].items()}}
+    svg = figure("zero_agreement", {"zero_agreement": entry}).svg()
+    assert ">-1<" not in svg.replace("−", "-")

@@ -63,6 +63,34 @@ def test_what_is_not_there_is_named(study, tmp_path):
         ffscope.open(tmp_path)
 
 
+def test_tables_that_are_not_by_memory_or_broken_say_so(study, tmp_path):
+    opened = ffscope.open(study.folder)
+    with pytest.raises(StudyError, match="'composition' has no rows of one memory or layer such as L0.3"):
+        opened.table("composition", "L0.3")
+    with pytest.raises(MemoryNameError, match="There is no memory L99.0"):
+        opened.triggers("L99.0")
+    copy = tmp_path / "copy"
+    shutil.copytree(study.folder, copy)
+    (copy / "triggers.parquet").write_bytes((copy / "triggers.parquet").read_bytes()[:50])
+    with pytest.raises(StudyError, match="triggers.parquet cannot be read as a table"):
+        ffscope.open(copy).triggers()
+    with pytest.raises(StudyError, match="triggers.parquet cannot be read as a table"):
+        ffscope.open(copy).memory("L0.0")
+    (copy / "study.json").write_text('{"schema": 1}')
+    with pytest.raises(StudyError, match="cannot be read as a study's manifest: KeyError"):
+        ffscope.open(copy)
+
+
+def test_a_summary_older_than_a_stage_is_made_anew(study, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(study.folder, copy)
+    (copy / "summary.json").write_text("{}")
+    manifest = json.loads((copy / "study.json").read_text())
+    manifest["stages"]["refinement"] = manifest["stages"].pop("refinement")  # as if it were done after the report
+    (copy / "study.json").write_text(json.dumps(manifest))
+    assert ffscope.open(copy).figure("cases").number == 11
+
+
 def test_a_study_draws_itself_and_escapes_what_it_shows(study):
     html = ffscope.open(study.folder)._repr_html_()
     assert html.count("<li>") == 5

@@ -168,7 +168,7 @@ def test_an_interrupted_search_ends_with_the_same_bytes(at, stop, llama, corpus,
 
 
 def test_ctrl_c_waits_for_the_batch_and_loses_nothing(llama, corpus, whole, tmp_path, monkeypatch):
-    run, count = Search.run, itertools.count(1)
+    run, count, usual = Search.run, itertools.count(1), signal.getsignal(signal.SIGINT)
 
     def interrupted(self, batch):
         if next(count) == 4:
@@ -181,7 +181,7 @@ def test_ctrl_c_waits_for_the_batch_and_loses_nothing(llama, corpus, whole, tmp_
         triggers(llama, Reading(str(corpus)), folder, searching=QUICK, checkpoint_every=1000.0)
     batches_done = checkpoint.read_note(Study.open(folder))["batches"]
     assert batches_done == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is usual
     study = triggers(llama, Reading(str(corpus)), folder, searching=QUICK)
     assert next(count) == 5 + sum(1 for _ in _batches(study)) - batches_done
     assert same_bytes(study, whole)

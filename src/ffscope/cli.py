@@ -58,6 +58,7 @@ from ffscope.terminal import (
     showing_progress,
     working,
 )
+from ffscope.tokens import visible
 
 app = typer.Typer(
     name="ffscope",
@@ -358,8 +359,18 @@ def main() -> None:
     except FfscopeError as error:
         if _debugging:
             raise
-        err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
+        _say(str(error))
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if _debugging or (error.name or "ffscope").startswith("ffscope"):
+            raise
+        _say(f"This command needs the package {error.name}, which is not installed here.")
+        sys.exit(2)
+
+
+def _say(sentence: str) -> None:
+    lines = (visible(line, longest=None) for line in sentence.splitlines())
+    err.print(Text("error: ", style="bold red") + Text("\n".join(lines)), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from ffscope.analysis.values import read_values
 from ffscope.errors import CorpusError, InputError, LensError, StudyError
 from ffscope.models.account import account
 from ffscope.models.inputs import bos_token
+from ffscope.models.lens import LENSES
 from ffscope.models.memory_model import MemoryModel
 from ffscope.progress import Tell, nobody
 from ffscope.running.observing import Observer, draw, observe
@@ -35,10 +36,21 @@ class Analysing:
     mutation_memories: int = 100  # of every layer
     mutation_triggers: int = 50
 
+    def __post_init__(self) -> None:
+        if self.lens not in LENSES:
+            raise LensError(f"There is no lens {self.lens!r}. Choose one of: {', '.join(LENSES)}.")
+        for name in ("examples", "mutation_memories", "mutation_triggers"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}. Expected at least 1.")
+
     @classmethod
     def of(cls, study: Study, asked: dict[str, Any]) -> "Analysing":
         """What is asked for; where that is None or missing, what the study was made with, or else the default."""
         names = {field.name for field in fields(cls)}
+        if asked.keys() - names:
+            raise InputError(
+                f"There is no {min(asked.keys() - names)!r} to ask for. Choose from: {', '.join(sorted(names))}."
+            )
         held = {name: value for name, value in study.settings.items() if name in names}
         return cls(**{**held, **{name: value for name, value in asked.items() if value is not None}})
 
@@ -82,8 +94,8 @@ def run(
 ) -> Study:
     """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
     with Study.writing(out, account(model)) as study:
+        how = Analysing.of(study, asked)  # first, so that a slip is not noticed after hours
         _search(study, model, reading, searching or Searching(), minutes, checkpoint_every, progress)
-        how = Analysing.of(study, asked)
         for stage in ("values", "agreement", "mutation"):
             with _or_skipped(study, stage):
                 STAGES[stage](study, model, how, progress)

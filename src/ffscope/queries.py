@@ -1,5 +1,6 @@
 """Every question asked of a finished study, answered from its files alone: no model, no torch."""
 
+import glob
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from ffscope.errors import MemoryNameError
+from ffscope.errors import MemoryNameError, StudyError
 from ffscope.memory import Memory
 from ffscope.study import Study
 
@@ -110,7 +111,7 @@ def _telling(database: Any, memory: Memory, top_token: int) -> Trigger | None:
 def memory_page(folder: Path | str, name: str) -> MemoryPage:
     """One memory's triggers, a sample of the prefixes on which it fires, and counts."""
     study = Study.open(folder)
-    memory = _checked(study, name)
+    memory = checked(study, Memory.parse(name))
     with duckdb.connect() as database:
         open_tables(database, study)
         row = database.execute("SELECT * FROM memories WHERE layer = ? AND memory = ?", memory).fetchone()
@@ -141,9 +142,9 @@ def memory_page(folder: Path | str, name: str) -> MemoryPage:
         )
 
 
-def _checked(study: Study, name: str) -> Memory:
+def checked(study: Study, memory: Memory) -> Memory:
+    """A memory that the study's model has."""
     study.need("triggers")
-    memory = Memory.parse(name)
     counts = study.manifest["model"]["memories"]
     if memory.layer >= len(counts):
         raise MemoryNameError(f"There is no memory {memory}. The study's model has layers 0 to {len(counts) - 1}.")
@@ -179,7 +180,13 @@ def _agreement(database: Any, memory: Memory) -> dict[str, Any]:
 def open_tables(database: Any, study: Study) -> None:
     """Every table of a study as a view of its name."""
     for file in study.folder.glob("*.parquet"):
-        database.read_parquet(str(file)).create_view(file.stem)
+        try:
+            # Escaped: a folder's own name may hold what duckdb would take for a pattern, and read other studies by it.
+            database.read_parquet(glob.escape(str(file))).create_view(file.stem)
+        except duckdb.Error as error:
+            raise StudyError(
+                f"{file} cannot be read as a table: {str(error).splitlines()[0]}. Make that stage again."
+            ) from error
 
 
 def _listed(database: Any, table: str, memory: Memory) -> list[tuple[Any, ...]]:

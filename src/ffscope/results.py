@@ -6,6 +6,7 @@ study.figure("cases")
 """
 
 import json
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.errors import StudyError
-from ffscope.memory import parse_name
-from ffscope.queries import MemoryPage, PredictiveValue, memory_page, predictive_values
+from ffscope.memory import Memory, parse_name
+from ffscope.queries import MemoryPage, PredictiveValue, checked, memory_page, predictive_values
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 from ffscope.tokens import visible
@@ -37,11 +38,24 @@ class Results:
             raise StudyError(f"There is no table {name!r}. The tables are: {', '.join(self._names(SCHEMAS))}.")
         if not self.study.path(file).is_file():
             raise StudyError(f"{self.folder} has no {name} yet. It has: {', '.join(self.tables)}.")
-        layer, number = (None, None) if memory is None else parse_name(memory)
-        wanted = [
-            (column, "==", value) for column, value in (("layer", layer), ("memory", number)) if value is not None
-        ]
-        return pq.read_table(self.study.path(file), filters=wanted or None)
+        wanted = [] if memory is None else self._wanted(name, memory)
+        try:
+            return pq.read_table(self.study.path(file), filters=wanted or None)
+        except pa.ArrowInvalid as error:
+            raise StudyError(
+                f"{self.study.path(file)} cannot be read as a table: {error}. Make that stage again."
+            ) from error
+
+    def _wanted(self, table: str, memory: str) -> list[tuple[str, str, int]]:
+        """The rows of one memory or layer, as a filter."""
+        layer, number = parse_name(memory)
+        checked(self.study, Memory(layer, number or 0))
+        wanted = {"layer": layer} if number is None else {"layer": layer, "memory": number}
+        if not wanted.keys() <= set(SCHEMAS[f"{table}.parquet"].names):
+            raise StudyError(
+                f"The table {table!r} has no rows of one memory or layer such as {memory}. Ask for it whole."
+            )
+        return [(column, "==", value) for column, value in wanted.items()]
 
     @property
     def tables(self) -> list[str]:
@@ -89,10 +103,11 @@ class Results:
         return predictive_values(self.folder, count)
 
     def summary(self) -> dict[str, Any]:
-        """The series behind the figures, with their intervals; made anew where there is no report yet."""
+        """The series behind the figures, with their intervals; made anew where there is no report, or an older one."""
         file = self.study.path("summary.json")
-        if file.is_file():
-            return json.loads(file.read_text(encoding="utf-8"))
+        if list(self.manifest["stages"])[-1] == "report" and file.is_file():  # else a stage was done since
+            with suppress(ValueError):
+                return json.loads(file.read_text(encoding="utf-8"))
         from ffscope.report.summary import summarise
 
         return summarise(self.study)
@@ -121,7 +136,9 @@ class Results:
         places = zip(triggers["sentence"].to_pylist(), triggers["position"].to_pylist(), strict=True)
         texts = [self._prefix(by_number[sentence], position) for sentence, position in places]
         following = [self.token(token) for token in triggers["next_token"].to_pylist()]
-        return triggers.append_column("prefix", pa.array(texts)).append_column("next", pa.array(following))
+        return triggers.append_column("prefix", pa.array(texts, pa.string())).append_column(
+            "next", pa.array(following, pa.string())
+        )
 
     def _prefix(self, sentence: dict[str, Any], position: int) -> str:
         if sentence["ends"]:

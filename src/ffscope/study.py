@@ -37,8 +37,12 @@ class Study:
         try:
             manifest = json.loads(file.read_text(encoding="utf-8"))
             known = manifest["schema"]
+            for section in ("model", "corpus", "settings", "stages") if known == SCHEMA_VERSION else ():
+                dict(manifest[section])
         except (ValueError, KeyError, TypeError) as error:
-            raise StudyError(f"{file} cannot be read as a study's manifest: {error}.") from error
+            raise StudyError(
+                f"{file} cannot be read as a study's manifest: {error!r}. Make the study again."
+            ) from error
         if known != SCHEMA_VERSION:
             raise StudyError(
                 f"{folder} was written with schema {known}; this ffscope reads schema {SCHEMA_VERSION}. Make the study again."
@@ -54,7 +58,7 @@ class Study:
             refuse_foreign(path)
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            for left in path.glob(f"*{_UNFINISHED}"):
+            for left in path.rglob(f"*{_UNFINISHED}"):
                 left.unlink()
             study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
             for stage in filter(study.has, study.manifest["stages"]):  # stopped before it cleared away
@@ -94,8 +98,10 @@ class Study:
         return self.has(stage)
 
     def has(self, stage: str) -> bool:
-        """Whether a stage is finished."""
-        return self.manifest["stages"].get(stage, {}).get("done", False)
+        """Whether a stage is finished, and its table still there."""
+        file = f"{stage}.parquet"
+        there = file not in SCHEMAS or self.path(file).is_file()
+        return there and self.manifest["stages"].get(stage, {}).get("done", False)
 
     def need(self, stage: str, settings: dict[str, Any] | None = None) -> None:
         """Raise where a stage that another builds on is not finished, or was done with other settings."""
@@ -111,6 +117,7 @@ class Study:
         self.settings.update(settings)
         per_second = None if tokens is None else round(tokens / seconds) if seconds else 0
         done = {"done": True, "seconds": round(seconds, 3), "tokens_per_second": per_second}
+        self.manifest["stages"].pop(stage, None)  # the last that was done stands last
         self.manifest["stages"][stage] = {**done, **account}
         self._write_manifest()
 
@@ -124,6 +131,11 @@ class Study:
         self.manifest["versions"] = {**self.manifest.get("versions", {}), **_versions()}
         with self.replacing(_MANIFEST) as file:
             file.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def make_folder(self, name: str) -> None:
+        """A folder of the study's own, if it is not there."""
+        with _one_sentence(self.folder):
+            self.path(name).mkdir(exist_ok=True)
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[Path]:
@@ -176,7 +188,9 @@ def refuse_foreign(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with (folder / _LOCK).open("a") as lock:
+    with _one_sentence(folder):
+        opened = (folder / _LOCK).open("a")
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

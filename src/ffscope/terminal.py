@@ -39,6 +39,7 @@ _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the hi
 def working(what: str) -> Iterator[None]:
     """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
     os.environ.setdefault("TQDM_DISABLE", "1")
+    what = visible(what, longest=None)  # a study says where its model is, and may be another person's
     if not err.is_terminal:
         err.print(what, markup=False)
     with err.status(Text(what)) if err.is_terminal else nullcontext():
@@ -199,7 +200,9 @@ def print_finished(study: "Study") -> None:
             out.print(Text.assemble(("• ", "cyan"), number), soft_wrap=True)
     for stage, done in study.manifest["stages"].items():
         if not done["done"]:
-            out.print(Text.assemble((f"left out: {stage}. ", "yellow"), done["why"]), soft_wrap=True)
+            out.print(
+                Text.assemble((f"left out: {stage}. ", "yellow"), visible(done["why"], longest=None)), soft_wrap=True
+            )
     _, first = study.searched()
     lines = (
         f"report   {study.path('report.html')}  (open it in a browser)",
@@ -220,7 +223,7 @@ def print_memory(page: "MemoryPage", count: int) -> None:
     """One memory's triggers, the trigger token shaded by its coefficient, the token that follows it in grey."""
     share = page.fired / page.seen if page.seen else 0.0
     head = (
-        f" of {page.model} ({page.dtype}): fires on {share:.1%} of {page.seen:,} prefixes, "
+        f" of {visible(page.model, longest=None)} ({page.dtype}): fires on {share:.1%} of {page.seen:,} prefixes, "
         f"mean {page.mean:.3g}, highest {page.maximum:.4g}"
     )
     out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)

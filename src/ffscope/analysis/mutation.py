@@ -46,7 +46,6 @@ def mutate(
         settings,
         seconds=time.perf_counter() - start,
         tokens=tokens,
-        causal=model.causal,
         forward_tokens=sum(len(run) + before for run in shared.runs),
         plain_tokens=sum(len(text) + before for text in mutations.texts),
     )

@@ -64,11 +64,15 @@ def find_triggers(
     With `minutes`, as many of the first sentences are searched as that time allows, at a pace that is measured first.
     An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
-    settings = _wanted(searching) | ({"batch_tokens": searching.batch_tokens} if searching.batch_tokens else {})
+    settings = {**_wanted(searching), "minutes": minutes}
+    if searching.batch_tokens:
+        settings["batch_tokens"] = searching.batch_tokens
     if study.done("triggers", settings):
         checkpoint.discard(study)
         return
     stage = _Stage(study, model, searching, settings, minutes)
+    if minutes is not None:
+        stage.save()  # what the time allows is measured once
     stage.search_all(checkpoint_every, progress)
     stage.write()
     study.finish("triggers", stage.settings, seconds=stage.seconds, tokens=stage.prefixes, **stage.total)
@@ -153,7 +157,7 @@ class _Stage:
                 left = (self.total["prefixes"] - self.prefixes) / rate
                 progress(Progress("searching", self.sentences, self.total["sentences"], rate=rate, left=left))
                 if interrupted() or now - saved > checkpoint_every:
-                    self._save()
+                    self.save()
                     saved = time.perf_counter()
                 if interrupted():
                     logger.warning("Stopped after %d sentences; the same command goes on from there.", self.sentences)
@@ -168,7 +172,8 @@ class _Stage:
             if number >= self.done:
                 yield batch
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Leave a checkpoint."""
         note = {
             "settings": self.settings,
             "total": self.total,

@@ -23,6 +23,7 @@ def account(model: MemoryModel) -> dict[str, Any]:
         "vocab": model.vocab,
         "dtype": str(model.dtype).removeprefix("torch."),
         "gated": model.gated,
+        "causal": model.causal,
         "fingerprint": fingerprint(model.model),
     }
 

@@ -28,10 +28,16 @@ def median(values: Array, generator: np.random.Generator) -> Interval:
     return _interval(np.sort(values)[ranks])
 
 
-def mean_of_clusters(sums: Array, counts: Array, generator: np.random.Generator) -> Interval:
-    """Of a mean over rows that come in clusters, given each cluster's sum and count; whole clusters are drawn."""
+def mean_of_clusters(sums: Array, counts: Array, generator: np.random.Generator) -> Interval | tuple[None, None]:
+    """Of a mean over rows that come in clusters, given each cluster's sum and count; whole clusters are drawn.
+
+    A draw of clusters without rows has no mean; where there is no row at all there is no interval.
+    """
+    if not counts.any():
+        return None, None
     picked = generator.integers(len(sums), size=(DRAWS, len(sums)))
-    return _interval(sums[picked].sum(1) / counts[picked].sum(1))
+    totals, rows = sums[picked].sum(1), counts[picked].sum(1)
+    return _interval(totals[rows > 0] / rows[rows > 0])
 
 
 def _interval(drawn: Any) -> Interval:

@@ -46,7 +46,11 @@ class Figure:
 
     def save(self, path: Path | str, form: str | None = None) -> None:
         """Write it as png, svg, or html that needs no network: as `form` says, or else the name."""
-        form = form or Path(path).suffix.removeprefix(".")
+        form = form or Path(path).suffix.removeprefix(".").lower()
+        if form not in ("png", "svg", "html"):
+            raise StudyError(
+                f"A figure is saved as png, svg or html, not as {form!r}. Name a file such as {self.name}.png."
+            )
         more = _SAVING.get(form, {})
         self.chart.save(str(path), format=form, **more)
 
@@ -79,10 +83,15 @@ def _styled(chart: Any) -> Any:
     )
 
 
-def _layer_axis(entry: Entry) -> Any:
+def _layer_axis(entry: Entry, field: str = "layer") -> Any:
     last = max(entry["layer"])
-    scale = alt.Scale(domain=[min(entry["layer"]) - 0.6, last + 0.6], nice=False)
-    return alt.X("layer:Q", title="layer", scale=scale, axis=alt.Axis(tickMinStep=1, format="d", grid=False))
+    every = max(1, round((last - min(entry["layer"])) / 20))  # twenty labels fit
+    axis = alt.Axis(values=entry["layer"][::every], format="d", grid=False)
+    return alt.X(f"{field}:Q", title="layer", scale=_layer_scale(entry), axis=axis)
+
+
+def _layer_scale(entry: Entry) -> Any:
+    return alt.Scale(domain=[min(entry["layer"]) - 0.6, max(entry["layer"]) + 0.6], nice=False)
 
 
 def _bar_width(entry: Entry) -> float:
@@ -101,19 +110,18 @@ def _rows(entry: Entry, *names: str) -> Any:
 
 def _paper(name: str, entry: Entry, *, factor: float = 1.0, lowest: float = -1.0) -> Any:
     """What the paper states, as grey boxes at the same relative depth; a single number is a thin one."""
-    first, last = min(entry["layer"]), max(entry["layer"])
-    step = (last - first) / (PAPER["layers"] - 1)
+    step = (entry["model_layers"] - 1) / (PAPER["layers"] - 1)  # 0 for one layer, which is at no depth
     rows = [
         {
-            "from": first + (start - 1) * step - 0.45 * max(step, 0.5),
-            "to": first + (end - 1) * step + 0.45 * max(step, 0.5),
+            "from": (start - 1) * step - 0.45 * max(step, 0.5),
+            "to": (end - 1) * step + 0.45 * max(step, 0.5),
             "low": max(low * factor, lowest),
             "high": high * factor,
             "source": "stated in the paper",
             "stroke": _REMOVED.get(series, "#555555"),
         }
         for series, ranges in PAPER[name].items()
-        for start, end, low, high in ranges
+        for start, end, low, high in (ranges if step else ())
     ]
     colour = alt.Color(
         "source:N", scale=alt.Scale(domain=["stated in the paper"], range=[_GREY]), legend=alt.Legend(title=None)
@@ -121,9 +129,9 @@ def _paper(name: str, entry: Entry, *, factor: float = 1.0, lowest: float = -1.0
     base = alt.Chart(alt.Data(values=rows))
     tip = [alt.Tooltip("low:Q", title="paper, from", format=".4~g"), alt.Tooltip("high:Q", title="to", format=".4~g")]
     stroke = alt.Stroke("stroke:N", scale=None)
-    box = base.mark_rect(opacity=1, fillOpacity=0.25, strokeWidth=1.2)
+    box = base.mark_rect(opacity=1, fillOpacity=0.25, strokeWidth=1.2, clip=True)
     return box.encode(
-        x=alt.X("from:Q", title="layer"), x2="to:Q", y="low:Q", y2="high:Q", color=colour, stroke=stroke, tooltip=tip
+        x=_layer_axis(entry, "from"), x2="to:Q", y="low:Q", y2="high:Q", color=colour, stroke=stroke, tooltip=tip
     )
 
 
@@ -211,10 +219,14 @@ def _next_rank(entry: Entry) -> Any:
 
 
 def _agreement_by_probability(entry: Entry) -> Any:
-    rows = [{**row, "bin": f"{row['from']:.2g} – {row['to']:.2g}"} for row in entry["bins"]]
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("bin:N", title="max_prob", sort=[row["bin"] for row in rows], axis=alt.Axis(labelAngle=-40))
-    )
+    rows = [
+        {**row, "number": number, "bin": f"{row['from']:.3g} – {row['to']:.3g}"}
+        for number, row in enumerate(entry["bins"])
+    ]
+    # By its number: two bins may be too narrow for their labels to differ.
+    labels = f"{json.dumps([row['bin'] for row in rows])}[datum.value]"
+    axis = alt.Axis(labelAngle=-40, labelExpr=labels)
+    base = alt.Chart(alt.Data(values=rows)).encode(x=alt.X("number:O", title="max_prob", axis=axis))
     tips = [
         alt.Tooltip("bin:N", title="max_prob"),
         alt.Tooltip("memories:Q", format=","),

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import jinja2
+import vl_convert  # noqa: F401  (altair draws with it, and says so only then)
 
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import open_tables, predictive_values, spellings
@@ -40,7 +41,7 @@ def write_report(study: Study, *, progress: Tell = nobody) -> Path:
     start = time.perf_counter()
     summary = write_summary(study)
     drawn = figures(summary)
-    study.path("figures").mkdir(exist_ok=True)
+    study.make_folder("figures")
     for number, figure in enumerate(drawn):
         progress(Progress("report", number, len(drawn), unit="figures"))
         for form in _FORMATS:
@@ -72,6 +73,7 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
         values=predictive_values(study.folder) if "predictive_values" in summary else [],
         changes=last_layer_changes(study) if "last_layer" in summary else [],
         layers=_layers(summary),
+        columns=list(dict.fromkeys(name for row in _layers(summary) for name in row)),
         left_out={stage: done["why"] for stage, done in study.manifest["stages"].items() if not done["done"]},
         command=reproduce(study),
         paper=PAPER,
@@ -118,8 +120,19 @@ def last_layer_changes(study: Study) -> list[Change]:
 def reproduce(study: Study) -> str:
     """The command that makes this study again."""
     settings, model = study.settings, study.manifest["model"]
-    words = ["ffscope", "run", model["source"], "--corpus", settings["corpus"], "--out", "study"]
-    for name in ("sentences", "held_out", "max_tokens", "top", "prefixes", "language", "field", "seed", "batch_tokens"):
+    words = ["ffscope", "run", model["source"] or "MODEL", "--corpus", settings["corpus"], "--out", "study"]
+    for name in (
+        "sentences",
+        "minutes",
+        "held_out",
+        "max_tokens",
+        "top",
+        "prefixes",
+        "language",
+        "field",
+        "seed",
+        "batch_tokens",
+    ):
         if settings.get(name) is not None:
             words += [f"--{name.replace('_', '-')}", str(settings[name])]
     for name in ("lens", "examples", "mutation_memories", "mutation_triggers"):

@@ -37,7 +37,7 @@ def summarise(study: Study) -> dict[str, Any]:
             for name, maker in makers.items() if seen else ():
                 found = maker(_Asked(study, database, name))
                 if found is not None:
-                    made[name] = found
+                    made[name] = {**found, "model_layers": study.manifest["model"]["layers"]}
     return made
 
 
@@ -80,7 +80,8 @@ def _spread(asked: _Asked, values: Array) -> Measure:
 
 def _mutation(asked: _Asked) -> dict[str, Any]:
     columns = asked.columns(
-        "SELECT layer, removed, memory, sum(change::DOUBLE) AS total, count(*) AS rows FROM mutation GROUP BY ALL ORDER BY ALL"
+        "SELECT layer, removed, memory, sum(change::DOUBLE) AS total, count(*) AS rows FROM mutation "
+        "WHERE isfinite(change) GROUP BY ALL ORDER BY ALL"
     )
     layers = np.unique(columns["layer"])
     series: dict[str, Series] = {}
@@ -93,7 +94,7 @@ def _mutation(asked: _Asked) -> dict[str, Any]:
             for name, number in zip(series[removed], three, strict=True):
                 series[removed][name].append(float(number))
     stage = asked.study.manifest["stages"]["mutation"]
-    counts = {name: stage[name] for name in ("causal", "forward_tokens", "plain_tokens")}
+    counts = {name: stage[name] for name in ("forward_tokens", "plain_tokens")}
     memories = [len(np.unique(columns["memory"][columns["layer"] == layer])) for layer in layers]
     return {"figure": 3, "layer": layers.tolist(), "series": series, "memories": memories, **counts}
 
@@ -174,22 +175,22 @@ def _active(asked: _Asked) -> dict[str, Any]:
         "memories": [memories[layer] for layer in layers],
         "negative_share": below,
         "zero_share": zero,
-        "signed": [some > 0 or none == 0 for some, none in zip(below, zero, strict=True)],
+        "signed": [None if some is None else some > 0 or none == 0 for some, none in zip(below, zero, strict=True)],
     }
 
 
-def _signs(asked: _Asked, layers: list[int], bins: str) -> list[float]:
-    """The share of coefficients in some bins of the histograms, by layer: below 0, or 0."""
+def _signs(asked: _Asked, layers: list[int], bins: str) -> list[float | None]:
+    """The share of coefficients in some bins of the histograms, by layer: below 0, or 0. None where none was searched."""
     counted = asked.columns(
         f"SELECT layer, sum(list_sum(histogram[{bins}]))::DOUBLE / sum(seen) AS share FROM memories GROUP BY 1"
     )
     share = dict(zip(counted["layer"].tolist(), counted["share"].tolist(), strict=True))
-    return [share.get(layer, 0.0) for layer in layers]
+    return [share.get(layer) for layer in layers]
 
 
 def _zero_agreement(asked: _Asked) -> dict[str, Any] | None:
     columns = asked.columns(
-        "SELECT layer, (matches = 0)::INT AS none, position, prediction FROM composition JOIN examples USING (example) "
+        "SELECT example, layer, (matches = 0)::INT AS none, position, prediction FROM composition JOIN examples USING (example) "
         "WHERE matches IS NOT NULL ORDER BY layer, example"
     )
     if not len(columns["layer"]):
@@ -211,7 +212,11 @@ def _exceptions(asked: _Asked, columns: Columns, kind: Array) -> dict[str, Any]:
     """How many of the cases with an agreeing memory are of a kind, beside how many of all cases are."""
     exception = columns["none"] == 0
     by_layer = [asked.share(kind[exception & (columns["layer"] == layer)])[0] for layer in np.unique(columns["layer"])]
-    return {**_named(asked, kind[exception]), "of_all": float(kind.mean()), "by_layer": by_layer}
+    # An example's prediction and position are the same in all its layers, so whole examples are drawn.
+    counts = np.bincount(columns["example"], exception)
+    low, high = bootstrap.mean_of_clusters(np.bincount(columns["example"], exception & kind), counts, asked.generator)
+    value = float(kind[exception].mean()) if exception.any() else None
+    return {"value": value, "low": low, "high": high, "of_all": float(kind.mean()), "by_layer": by_layer}
 
 
 def _stop_words(asked: _Asked) -> tuple[list[int], str]:

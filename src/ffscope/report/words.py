@@ -23,15 +23,15 @@ def percent(share: float | None) -> str:
     """A share as people write it."""
     if share is None:
         return "–"
-    hundredths = 100 * share
+    hundredths = 100 * share or 0.0
     form = ".0f" if abs(hundredths) >= 10 else ".1f" if abs(hundredths) >= 1 else ".2g"
     return f"{hundredths:{form}} %".replace("-", "−")
 
 
-def _ends(entry: Entry, name: str) -> tuple[float, float]:
-    """A series' value in the lowest and in the highest layer."""
+def _at_the_ends(entry: Entry, name: str) -> tuple[tuple[int, float], tuple[int, float]]:
+    """The lowest and the highest layer that a series has, with its values there."""
     values = entry["series"][name]["value"]
-    return values[0], values[-1]
+    return (entry["layer"][0], values[0]), (entry["layer"][-1], values[-1])
 
 
 def _peak(entry: Entry, name: str, best: Callable[..., float] = max) -> tuple[int, float]:
@@ -48,25 +48,21 @@ def _interval(entry: Entry, name: str, layer: int) -> str:
 
 
 def _mutation(entry: Entry) -> str:
-    bottom, top = _ends(entry, "last")
+    (first_at, bottom), (last_at, top) = _at_the_ends(entry, "last")
     first, random = (_mean(entry["series"][name]["value"]) for name in ("first", "random"))
-    way = "less" if top > bottom else "no less"
-    both_ways = (
+    way = (
         ""
-        if entry["causal"]
-        else " This model looks both ways: a coefficient is read with the whole sentence in view and the mutated prefix is run "
-        "alone, so that the change holds what was lost after the prefix too."
+        if first_at == last_at
+        else ", so less in upper layers"
+        if abs(top) < abs(bottom)
+        else ", so no less in upper layers"
     )
     return (
-        both_ways.lstrip()
-        + (" " if both_ways else "")
-        + (
-            f"Removing the last token changes the coefficient by {percent(bottom)} in the lowest layer and by {percent(top)} in the "
-            f"highest, so {way} in upper layers; removing the first changes it by {percent(first)} on average over the layers, a random one "
-            f"by {percent(random)}. In the paper the last token costs 65 to 70 % in the lowest layer and about 20 % in the highest, the "
-            f"first 10 to 15 %, a random one 15 to 20 %. {entry['forward_tokens']:,} tokens were run for this, where one run for each "
-            f"mutation takes {entry['plain_tokens']:,}."
-        )
+        f"Removing the last token changes the coefficient by {percent(bottom)} in layer {first_at} and by {percent(top)} in layer {last_at}{way}; "
+        f"removing the first changes it by {percent(first)} on average over the layers, a random one "
+        f"by {percent(random)}. In the paper the last token costs 65 to 70 % in the lowest layer and about 20 % in the highest, the "
+        f"first 10 to 15 %, a random one 15 to 20 %. {entry['forward_tokens']:,} tokens were run for this, where one run for each "
+        f"mutation takes {entry['plain_tokens']:,}."
     )
 
 
@@ -76,21 +72,24 @@ def _mean(values: list[float]) -> float:
 
 def _agreement(entry: Entry) -> str:
     layer, best = _peak(entry, "agreement")
-    dead = entry["dead_in_all"]
+    most = (
+        f", and in layer {layer}, where most do, {percent(best)} (95 % interval {_interval(entry, 'agreement', layer)})"
+        if best
+        else ""
+    )
     return (
-        f"{percent(entry['overall']['value'])} of {sum(entry['memories']):,} memories agree with their first trigger, and in layer "
-        f"{layer}, where most do, {percent(best)} (95 % interval {_interval(entry, 'agreement', layer)}); a random token would in "
-        f"{percent(entry['chance'])} (dashed). {dead:,} memories never fired and have no trigger to agree with. In the paper agreement is "
-        "close to 0 up to layer 10 of 16 and rises to 3.5 %, where chance is 0.0004 %."
+        f"{percent(entry['overall']['value'])} of {sum(entry['memories']):,} memories agree with their first trigger{most}; a random token would in "
+        f"{percent(entry['chance'])} (dashed). {entry['dead_in_all']:,} memories never fired and have no trigger to agree with. In the paper "
+        "agreement is close to 0 up to layer 10 of 16 and rises to 3.5 %, where chance is 0.0004 %."
     )
 
 
 def _next_rank(entry: Entry) -> str:
     layer, best = _peak(entry, "next_rank", min)
-    bottom, top = _ends(entry, "next_rank")
+    (first_at, bottom), (last_at, top) = _at_the_ends(entry, "next_rank")
     return (
-        f"The token that follows a memory's first trigger has the median rank {bottom:,.0f} of {entry['vocabulary']:,} in the lowest "
-        f"layer's values, {top:,.0f} in the highest's and at best {best:,.0f}, in layer {layer}. In the paper the median falls from 10,000 to "
+        f"The token that follows a memory's first trigger has the median rank {bottom:,.0f} of {entry['vocabulary']:,} in layer {first_at}'s "
+        f"values, {top:,.0f} in layer {last_at}'s and at best {best:,.0f}, in layer {layer}. In the paper the median falls from 10,000 to "
         "15,000 of 270,000 in the lower layers to below 2,000 in the upper ones; the boxes are scaled to this vocabulary."
     )
 
@@ -98,7 +97,10 @@ def _next_rank(entry: Entry) -> str:
 def _agreement_by_probability(entry: Entry) -> str:
     lowest, highest = entry["bins"][0], entry["bins"][-1]
     if len(entry["bins"]) == 1:
-        return f"Too few memories to part by maximum probability: {percent(lowest['value'])} of {lowest['memories']:,} agree."
+        return (
+            "The memories are too few, or their maximum probabilities too alike, to be parted by them: "
+            f"{percent(lowest['value'])} of {lowest['memories']:,} agree."
+        )
     return (
         f"Of the {lowest['memories']:,} least confident values {percent(lowest['value'])} agree, of the {highest['memories']:,} most "
         f"confident {percent(highest['value'])} (95 % interval {percent(highest['low'])} to {percent(highest['high'])}). The number over a "
@@ -129,6 +131,8 @@ def _effective(entry: Entry) -> str:
 def _zero_agreement(entry: Entry) -> str:
     layer, least = _peak(entry, "zero_agreement", min)
     exceptions = entry["exceptions"]
+    if not exceptions["count"]:
+        return "In no example does a memory predict what its layer does. In the paper none does in at least about 68 %."
     stop, short = exceptions["stop_word"], exceptions["short_prefix"]
     return (
         f"No memory predicts what its layer does in {percent(least)} of the examples or more (the least in layer {layer}; in the paper at "
@@ -139,12 +143,12 @@ def _zero_agreement(entry: Entry) -> str:
 
 
 def _residual_agreement(entry: Entry) -> str:
-    bottom, top = _ends(entry, "residual_agreement")
+    (first_at, bottom), (last_at, top) = _at_the_ends(entry, "residual_agreement")
     half = _first_above(entry, "residual_agreement", 0.5)
     where = "in no layer" if half is None else f"from layer {half} on"
     return (
-        f"The residual already has the model's final prediction in {percent(bottom)} of the examples before the lowest feed-forward layer "
-        f"and in {percent(top)} before the highest; in more than half {where}. In the paper about a third are settled in the lower layers, "
+        f"The residual already has the model's final prediction in {percent(bottom)} of the examples before feed-forward layer {first_at} "
+        f"and in {percent(top)} before layer {last_at}; in more than half {where}. In the paper about a third are settled in the lower layers, "
         "and about 95 % before the last."
     )
 
@@ -158,27 +162,23 @@ def _first_above(entry: Entry, name: str, bound: float) -> int | None:
 
 
 def _residual_probability(entry: Entry) -> str:
-    bottom, top = _ends(entry, "residual_prob")
-    low, high = _ends(entry, "residual_rank")
+    (first_at, bottom), (last_at, top) = _at_the_ends(entry, "residual_prob")
+    (_, low), (_, high) = _at_the_ends(entry, "residual_rank")
     return (
-        f"The median probability of the final prediction goes from {bottom:.2g} in the lowest layer's residual to {top:.2g} in the highest's, "
+        f"The median probability of the final prediction goes from {bottom:.2g} in layer {first_at}'s residual to {top:.2g} in layer {last_at}'s, "
         f"its median rank goes from {low:,.0f} to {high:,.0f}. In the paper it is near 0 up to layer 7 of 16, and 0.6 to 0.8 from layer 14 on."
     )
 
 
 def _cases(entry: Entry) -> str:
-    largest = [
-        max(entry["series"], key=lambda case: entry["series"][case]["value"][i]) for i in range(len(entry["layer"]))
-    ]
-    smallest = [
-        min(entry["series"], key=lambda case: entry["series"][case]["value"][i]) for i in range(len(entry["layer"]))
-    ]
-    shares = {case: _mean(series["value"]) for case, series in entry["series"].items()}
-    told = ", ".join(f"{case} {percent(share)}" for case, share in shares.items())
+    shares = [[series["value"][i] for series in entry["series"].values()] for i in range(len(entry["layer"]))]
+    residual, ffn = (entry["series"][case]["value"] for case in ("residual", "ffn"))
+    largest = sum(one == max(layer) for one, layer in zip(residual, shares, strict=True))
+    smallest = sum(one == min(layer) for one, layer in zip(ffn, shares, strict=True))
+    told = ", ".join(f"{case} {percent(_mean(series['value']))}" for case, series in entry["series"].items())
     return (
-        f"On average over the layers: {told}. The residual's prediction stands alone as the largest case in {largest.count('residual')} of "
-        f"{len(largest)} layers; ffn is the smallest in {smallest.count('ffn')}. In the paper residual is the largest everywhere, about 60 to "
-        "85 %, and ffn the smallest."
+        f"On average over the layers: {told}. The residual's prediction stands alone as the largest case in {largest} of {len(shares)} layers; "
+        f"ffn is the smallest in {smallest}. In the paper residual is the largest everywhere, about 60 to 85 %, and ffn the smallest."
     )
 
 
@@ -216,10 +216,10 @@ _SENTENCES: dict[str, Callable[[Entry], str]] = {
 
 
 def _tell_mutation(entry: Entry) -> str:
-    bottom, top = _ends(entry, "last")
+    (first_at, bottom), (last_at, top) = _at_the_ends(entry, "last")
     first = _mean(entry["series"]["first"]["value"])
     return (
-        f"without its last token a trigger's coefficient changes by {percent(bottom)} in the lowest layer and {percent(top)} in the highest; "
+        f"without its last token a trigger's coefficient changes by {percent(bottom)} in layer {first_at} and {percent(top)} in layer {last_at}; "
         f"without its first by {percent(first)} (paper: −70 to −65 %, −20 %; −15 to −10 %)"
     )
 
@@ -238,10 +238,10 @@ def _tell_zero(entry: Entry) -> str:
 
 
 def _tell_residual(entry: Entry) -> str:
-    bottom, top = _ends(entry, "residual_agreement")
+    (first_at, bottom), (last_at, top) = _at_the_ends(entry, "residual_agreement")
     return (
-        f"the residual has the final prediction in {percent(bottom)} of the examples before the lowest layer, in {percent(top)} before the "
-        "highest (paper: near 0, 95 %)"
+        f"the residual has the final prediction in {percent(bottom)} of the examples before layer {first_at}, in {percent(top)} before layer "
+        f"{last_at} (paper: near 0, 95 %)"
     )
 
 
