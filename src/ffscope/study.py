@@ -64,6 +64,7 @@ class Study:
             for stage in filter(study.has, study.manifest["stages"]):  # stopped before it cleared away
                 shutil.rmtree(path / f".{stage}", ignore_errors=True)
             study._must_match("model", {name: value for name, value in model.items() if name != "source"})
+            study.manifest["model"] = {**model, **study.manifest["model"]}  # what an older study did not note
             try:
                 yield study
             finally:
