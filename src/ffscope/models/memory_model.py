@@ -134,7 +134,9 @@ class MemoryModel:
     @cached_property
     def causal(self) -> bool:
         """Whether a position sees only what stands before it. Tried: another last token leaves the other coefficients alone."""
-        inputs = random_inputs(self.model, batch=1, length=8)
+        inputs = random_inputs(self.model, batch=1, length=min(8, self.positions or 8))
+        if "input_ids" not in inputs:  # an image has no before
+            return False
         ids = inputs["input_ids"]
         other = ids.clone()
         other[0, -1] = (ids[0, -1] + 1) % (self.vocab or 1)
