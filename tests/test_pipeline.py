@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -193,7 +194,7 @@ def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
 def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: 100.0)
-    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING, minutes=10 / 60)
+    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60))
     done = study.manifest["stages"]["triggers"]
     rows = pq.read_table(study.path("sentences.parquet"), filters=[("held_out", "==", False)]).to_pylist()
     lengths = [len(row["tokens"]) for row in rows]
@@ -202,7 +203,7 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     last = rows[done["sentences"] - 1]["sentence"]
     assert max(pq.read_table(study.path("triggers.parquet"))["sentence"].to_pylist()) <= last
     before = digests(study.folder)
-    triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING, minutes=10 / 60)
+    triggers(model, Reading(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60))
     assert digests(study.folder) == before
     with pytest.raises(StudyError, match="holds a study with settings minutes = "):
         triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING)
@@ -213,7 +214,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
     def search(pace, progress=nobody):
         monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: pace)
-        how = {"searching": SEARCHING, "minutes": 10 / 60, "progress": progress}
+        how = {"searching": replace(SEARCHING, minutes=10 / 60), "progress": progress}
         return triggers(model, Reading(str(corpus)), tmp_path / "study", **how)
 
     def stop(progress):
@@ -227,7 +228,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
 def test_enough_minutes_search_everything(model, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING, minutes=30.0)
+    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=30.0))
     assert study.manifest["stages"]["triggers"]["sentences"] == study.manifest["corpus"]["searched"]["sentences"]
 
 

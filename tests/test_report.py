@@ -131,6 +131,10 @@ def test_exceptions_are_those_with_a_match(study, summary):
     short = [examples[row["example"]]["position"] + 1 < 5 for row in matched]
     found = summary["zero_agreement"]["exceptions"]
     assert found["count"] == len(matched)
+    for kind in ("stop_word", "short_prefix"):
+        by_layer = found[kind]["by_layer"]
+        for low, value, high in zip(by_layer["low"], by_layer["value"], by_layer["high"], strict=True):
+            assert value is None or low <= value <= high
     assert found["short_prefix"]["value"] == pytest.approx(sum(short) / len(short))
     assert found["short_prefix"]["of_all"] == pytest.approx(
         sum(examples[row["example"]]["position"] + 1 < 5 for row in composition) / len(composition)

@@ -61,13 +61,12 @@ def triggers(
     out: Path | str,
     *,
     searching: Searching | None = None,
-    minutes: float | None = None,
     checkpoint_every: float = 60.0,
     progress: Tell = nobody,
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. What is there already is not done again."""
     with Study.writing(out, account(model)) as study:
-        _search(study, model, reading, searching or Searching(), minutes, checkpoint_every, progress)
+        _search(study, model, reading, searching or Searching(), checkpoint_every, progress)
     return study
 
 
@@ -87,7 +86,6 @@ def run(
     out: Path | str,
     *,
     searching: Searching | None = None,
-    minutes: float | None = None,
     checkpoint_every: float = 60.0,
     progress: Tell = nobody,
     **asked: Any,
@@ -95,7 +93,7 @@ def run(
     """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
     with Study.writing(out, account(model)) as study:
         how = Analysing.of(study, asked)  # first, so that a slip is not noticed after hours
-        _search(study, model, reading, searching or Searching(), minutes, checkpoint_every, progress)
+        _search(study, model, reading, searching or Searching(), checkpoint_every, progress)
         for stage in ("values", "agreement", "mutation"):
             with _or_skipped(study, stage):
                 STAGES[stage](study, model, how, progress)
@@ -114,13 +112,12 @@ def _search(
     model: MemoryModel,
     reading: Reading,
     searching: Searching,
-    minutes: float | None,
     checkpoint_every: float,
     progress: Tell,
 ) -> None:
     reading = replace(reading, max_tokens=_room(model, reading.max_tokens, bos=searching.bos))
     write_sentences(study, model.tokenizer, reading, progress=progress)
-    find_triggers(study, model, searching, minutes=minutes, checkpoint_every=checkpoint_every, progress=progress)
+    find_triggers(study, model, searching, checkpoint_every=checkpoint_every, progress=progress)
 
 
 def _values(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:

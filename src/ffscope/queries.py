@@ -85,27 +85,31 @@ def predictive_values(folder: Path | str, count: int = 100) -> list[PredictiveVa
             [count],
         ).fetchall()
         spelt = spellings(database, [row[3] for row in rows])
-        return [
-            PredictiveValue(
-                memory=str(Memory(layer, memory)),
-                max_prob=max_prob,
-                prediction=spelt.get(token, f"#{token}"),
-                triggers=triggers,
-                precision=precision,
-                trigger=_telling(database, Memory(layer, memory), token),
-            )
-            for layer, memory, max_prob, token, triggers, precision in rows
-        ]
+        telling = _telling(database, [(layer, memory, token) for layer, memory, _, token, _, _ in rows])
+    return [
+        PredictiveValue(
+            memory=str(Memory(layer, memory)),
+            max_prob=max_prob,
+            prediction=spelt.get(token, f"#{token}"),
+            triggers=triggers,
+            precision=precision,
+            trigger=telling.get(Memory(layer, memory)),
+        )
+        for layer, memory, max_prob, token, triggers, precision in rows
+    ]
 
 
-def _telling(database: Any, memory: Memory, top_token: int) -> Trigger | None:
-    """A memory's first trigger whose next token is its value's, or else its first."""
-    query = """
-        SELECT rank, coefficient, sentence, position FROM triggers WHERE layer = ? AND memory = ?
-        ORDER BY next_token != ?, rank LIMIT 1
-    """
-    found = _told(database, database.execute(query, [*memory, top_token]).fetchall())
-    return found[0] if found else None
+def _telling(database: Any, wanted: list[tuple[int, int, int]]) -> dict[Memory, Trigger]:
+    """Of each memory with its value's token, the first trigger that this token follows, or else its first."""
+    rows = database.execute(
+        """
+        SELECT layer, memory, rank, coefficient, sentence, position
+        FROM triggers JOIN (SELECT unnest(?) AS layer, unnest(?) AS memory, unnest(?) AS token) USING (layer, memory)
+        QUALIFY row_number() OVER (PARTITION BY layer, memory ORDER BY next_token != token, rank) = 1
+        """,
+        [[one[part] for one in wanted] for part in range(3)],
+    ).fetchall()
+    return dict(zip((Memory(*row[:2]) for row in rows), _told(database, [row[2:] for row in rows]), strict=True))
 
 
 def memory_page(folder: Path | str, name: str) -> MemoryPage:

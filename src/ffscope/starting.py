@@ -26,14 +26,13 @@ def begin_search(given: dict[str, Any]) -> tuple["MemoryModel", dict[str, Any]]:
     searching = Searching(
         layers=None if layers is None else parse_layers(layers, loaded.layers),
         memories=None if memories is None else parse_numbers(memories, max(loaded.memories), "memories"),
-        **{name: given[name] for name in ("top", "prefixes", "bos", "negative", "seed", "batch_tokens")},
+        **{name: given[name] for name in ("top", "prefixes", "bos", "negative", "seed", "batch_tokens", "minutes")},
     )
     names = ("corpus", "held_out", "sentences", "max_tokens", "language", "field", "dedupe")
     return loaded, {
         "reading": Reading(**{name: given[name] for name in names}),
         "out": given["out_"],
         "searching": searching,
-        "minutes": given["minutes"],
         "checkpoint_every": given["checkpoint"],
         **{name: given[name] for name in _ANALYSING if name in given},
     }

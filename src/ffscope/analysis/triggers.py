@@ -48,6 +48,7 @@ class Searching:
     negative: bool = False
     seed: int = 0
     batch_tokens: int | None = None  # by default what suits the device
+    minutes: float | None = None  # as many of the first sentences as that time allows, at a pace that is measured first
 
 
 def find_triggers(
@@ -55,23 +56,21 @@ def find_triggers(
     model: MemoryModel,
     searching: Searching,
     *,
-    minutes: float | None = None,
     checkpoint_every: float = 60.0,
     progress: Tell = nobody,
 ) -> None:
     """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
 
-    With `minutes`, as many of the first sentences are searched as that time allows, at a pace that is measured first.
     An interrupted search goes on from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
-    settings = {**_wanted(searching), "minutes": minutes}
+    settings = {**_wanted(searching), "minutes": searching.minutes}
     if searching.batch_tokens:
         settings["batch_tokens"] = searching.batch_tokens
     if study.done("triggers", settings):
         checkpoint.discard(study)
         return
-    stage = _Stage(study, model, searching, settings, minutes)
-    if minutes is not None:
+    stage = _Stage(study, model, searching, settings)
+    if searching.minutes is not None:
         stage.save()  # what the time allows is measured once
     stage.search_all(checkpoint_every, progress)
     stage.write()
@@ -88,11 +87,10 @@ class _Stage:
         model: MemoryModel,
         searching: Searching,
         settings: dict[str, Any],
-        minutes: float | None = None,
     ) -> None:
         self.study, self.model = study, model
         note = checkpoint.read_note(study)
-        self.total = self._total(searching, minutes) if note is None else note["total"]
+        self.total = note["total"] if note and "total" in note else self._total(searching)
         self.rarity = rarity(self.total["prefixes"])
         self.done = self.sentences = self.prefixes = 0
         self.seconds = 0.0
@@ -111,21 +109,22 @@ class _Stage:
         if note is not None:
             self._go_on(note)
 
-    def _total(self, searching: Searching, minutes: float | None) -> dict[str, int]:
+    def _total(self, searching: Searching) -> dict[str, int]:
         """How many sentences and prefixes are searched."""
         everything = self.study.manifest["corpus"]["searched"]
         if everything["prefixes"] > LAST_PREFIX:
             raise StudyError(
                 f"The corpus has {everything['prefixes']:,} prefixes; up to {LAST_PREFIX:,} are numbered. Use --sentences."
             )
-        if minutes is None:
+        if searching.minutes is None:
             return everything
         text = self.study.path("sentences.parquet")
         trial = Search(self.model, **_wanted(searching))
         tokens = searching.batch_tokens or batch_tokens(self.model, 1)
-        count = affordable(trial, text, seconds=60 * minutes, tokens=tokens)
+        count = affordable(trial, text, seconds=60 * searching.minutes, tokens=tokens)
         if count < everything["sentences"]:
-            logger.info("In %g minutes the first %d of %d sentences.", minutes, count, everything["sentences"])
+            said = "In %g minutes the first %d of %d sentences."
+            logger.info(said, searching.minutes, count, everything["sentences"])
         prefixes = sum(int(chunk.lengths.sum()) for chunk in chunks(text, first=count))
         return {"sentences": count, "prefixes": prefixes}
 
@@ -203,7 +202,7 @@ class _Stage:
 
 def _wanted(searching: Searching) -> dict[str, Any]:
     """What is searched and kept, without how."""
-    return {name: value for name, value in asdict(searching).items() if name != "batch_tokens"}
+    return {name: value for name, value in asdict(searching).items() if name not in ("batch_tokens", "minutes")}
 
 
 def rarity(prefixes: int) -> int:

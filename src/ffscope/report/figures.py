@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+import vl_convert
 
 from ffscope.cases import CASES
 from ffscope.errors import StudyError
@@ -40,8 +41,6 @@ class Figure:
 
     def svg(self) -> str:
         """The figure as SVG, made without a browser and without the network."""
-        import vl_convert
-
         return vl_convert.vegalite_to_svg(self.chart.to_dict())
 
     def save(self, path: Path | str, form: str | None = None) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import duckdb
 import jinja2
-import vl_convert  # noqa: F401  (altair draws with it, and says so only then)
 
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import open_tables, predictive_values, spellings
@@ -62,6 +61,7 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    layers = _layers(summary)
     environment.filters.update(percent=percent, seen=lambda text: visible(str(text), longest=None))
     return environment.get_template("page.html.j2").render(
         manifest=study.manifest,
@@ -72,8 +72,8 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
         sentences={name: sentence(name, summary) for name in ("predictive_values", "last_layer") if name in summary},
         values=predictive_values(study.folder) if "predictive_values" in summary else [],
         changes=last_layer_changes(study) if "last_layer" in summary else [],
-        layers=_layers(summary),
-        columns=list(dict.fromkeys(name for row in _layers(summary) for name in row)),
+        layers=layers,
+        columns=list(dict.fromkeys(name for row in layers for name in row)),
         left_out={stage: done["why"] for stage, done in study.manifest["stages"].items() if not done["done"]},
         command=reproduce(study),
         paper=PAPER,

@@ -211,7 +211,8 @@ def _zero_agreement(asked: _Asked) -> dict[str, Any] | None:
 def _exceptions(asked: _Asked, columns: Columns, kind: Array) -> dict[str, Any]:
     """How many of the cases with an agreeing memory are of a kind, beside how many of all cases are."""
     exception = columns["none"] == 0
-    by_layer = [asked.share(kind[exception & (columns["layer"] == layer)])[0] for layer in np.unique(columns["layer"])]
+    layers = [_named(asked, kind[exception & (columns["layer"] == layer)]) for layer in np.unique(columns["layer"])]
+    by_layer = {name: [one[name] for one in layers] for name in layers[0]}
     # An example's prediction and position are the same in all its layers, so whole examples are drawn.
     counts = np.bincount(columns["example"], exception)
     low, high = bootstrap.mean_of_clusters(np.bincount(columns["example"], exception & kind), counts, asked.generator)
