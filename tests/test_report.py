@@ -159,6 +159,11 @@ def test_predictive_values_are_the_surest(study, summary):
     chosen = [(row["layer"], row["memory"]) for row in values[:100]]
     expected = [agreement[one]["precision"] > 0 if one in agreement else False for one in chosen]
     assert summary["predictive_values"]["memories"] == [f"L{layer}.{memory}" for layer, memory in chosen]
+    triggers = rows(study, "triggers")
+    for row, value in zip(predictive_values(study.folder), values, strict=False):
+        own = [one for one in triggers if (one["layer"], one["memory"]) == (value["layer"], value["memory"])]
+        agreeing = [one["rank"] for one in own if one["next_token"] == value["top_tokens"][0]]
+        assert (row.trigger and row.trigger.rank) == (min(agreeing, default=1) if own else None)
     assert summary["predictive_values"]["with_agreeing_trigger"]["value"] == pytest.approx(np.mean(expected))
 
 

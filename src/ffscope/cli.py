@@ -353,9 +353,6 @@ def main() -> None:
     """Run the command line; an error is one sentence on standard error, and an exit code."""
     try:
         app()
-    except KeyboardInterrupt:
-        err.print("Interrupted. What a study has is kept: the same command goes on with it.")
-        sys.exit(130)
     except FfscopeError as error:
         if _debugging:
             raise

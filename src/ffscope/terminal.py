@@ -113,6 +113,17 @@ def _cut(text: Text, width: int) -> Text:
 
 @contextmanager
 def showing_progress() -> Iterator[Tell]:
+    """As `_progress`; who interrupts a study is told what becomes of it, since typer ends the program without a word."""
+    try:
+        with _progress() as tell:
+            yield tell
+    except KeyboardInterrupt:
+        err.print("Interrupted. What the study has is kept: the same command goes on with it.")
+        raise
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
     """Gives a function to be told how far the stages are: a bar on a terminal, a line now and then elsewhere."""
     begun: dict[str, tuple[float, int]] = {}
     if not err.is_terminal:
