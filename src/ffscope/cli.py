@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from ffscope.errors import FfscopeError
+from ffscope.entry import Debug, app, main
 from ffscope.memory import parse_layers
 from ffscope.options import (
     AskedLens,
@@ -46,7 +45,6 @@ from ffscope.options import (
 )
 from ffscope.starting import begin_search, load_again
 from ffscope.terminal import (
-    err,
     out,
     own_name,
     print_findings,
@@ -58,45 +56,6 @@ from ffscope.terminal import (
     showing_progress,
     working,
 )
-from ffscope.tokens import visible
-
-app = typer.Typer(
-    name="ffscope",
-    help="See what the feed-forward layers of a transformer store.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-_debugging = False
-
-
-def _debug(wanted: bool) -> bool:
-    global _debugging
-    _debugging = _debugging or wanted
-    return wanted
-
-
-def _version(wanted: bool) -> bool:
-    if wanted:
-        import ffscope
-
-        out.print(f"ffscope {ffscope.__version__}")
-        raise typer.Exit
-    return wanted
-
-
-Debug = Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")]
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
-    pass
 
 
 @app.command()
@@ -347,27 +306,6 @@ def _analyse(stage: str, folder: Path, model: str | None, device: str, trust: bo
     with showing_progress() as progress:
         study = analyse(stage, loaded, folder, progress=progress, **asked)
     print_stage(study, stage)
-
-
-def main() -> None:
-    """Run the command line; an error is one sentence on standard error, and an exit code."""
-    try:
-        app()
-    except FfscopeError as error:
-        if _debugging:
-            raise
-        _say(str(error))
-        sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        if _debugging or (error.name or "ffscope").startswith("ffscope"):
-            raise
-        _say(f"This command needs the package {error.name}, which is not installed here.")
-        sys.exit(2)
-
-
-def _say(sentence: str) -> None:
-    lines = (visible(line, longest=None) for line in sentence.splitlines())
-    err.print(Text("error: ", style="bold red") + Text("\n".join(lines)), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -126,4 +126,18 @@ SCHEMAS = {
             ("related", pa.bool_()),
         ]
     ),
+    "patterns.parquet": pa.schema(
+        [
+            ("layer", _INT),
+            ("memory", _INT),
+            ("pattern", _INT),
+            ("kind", pa.string()),
+            ("description", pa.string()),
+            ("covers", _LIST),
+            ("support", _INT),
+            ("p_value", pa.float64()),
+            ("annotator", pa.string()),
+            ("detection", _REAL),
+        ]
+    ),
 }

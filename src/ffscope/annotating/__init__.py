@@ -1,0 +1,1 @@
+"""What people write about memories: kept apart from what the machine finds, and never overwritten by it. No torch."""
