@@ -12,6 +12,7 @@ from rich.text import Text
 from ffscope.entry import Debug, app, main
 from ffscope.memory import parse_layers
 from ffscope.options import (
+    Annotator,
     AskedLens,
     BatchTokens,
     Bos,
@@ -33,10 +34,14 @@ from ffscope.options import (
     Model,
     MutationMemories,
     MutationTriggers,
+    NamedMemories,
     Negative,
     OtherModel,
     Out,
     Prefixes,
+    ReadSheet,
+    Sample,
+    SampleSeed,
     Seed,
     Sentences,
     StudyFolder,
@@ -281,6 +286,32 @@ def show(
         out.print_json(json.dumps(asdict(page)))
     else:
         print_memory(page, count)
+
+
+@app.command()
+def annotate(
+    study: StudyFolder,
+    annotator: Annotator = None,
+    sample: Sample = None,
+    memories: NamedMemories = None,
+    seed: SampleSeed = None,
+    read: ReadSheet = None,
+    json_: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let people say what the prefixes of memories share: write a sheet to fill in, read it back, see who agrees with whom.
+
+    With --annotator it writes a sheet, with --read too it reads one back, and alone it shows who did how much and how far they
+    agree with each other and with the machine, whose patterns no sheet shows. Needs no model.
+    """
+    from ffscope.annotating.step import annotate
+    from ffscope.annotating.terminal import print_step
+
+    step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
+    if json_:
+        out.print_json(json.dumps(asdict(step), default=str))
+    else:
+        print_step(step)
 
 
 @app.command()

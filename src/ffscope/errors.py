@@ -9,6 +9,7 @@ FfscopeError
 ├── InputError        text or token ids that the model does not take
 ├── CorpusError       a corpus that cannot be found or read
 ├── StudyError        a study folder that cannot be read, written or gone on with
+├── LabellerError     a language model, asked for labels, that does not answer
 └── CoefficientError  coefficients that are not numbers
 """
 
@@ -51,6 +52,10 @@ class CorpusError(FfscopeError):
 
 class StudyError(FfscopeError):
     """A study folder that cannot be read, written or gone on with."""
+
+
+class LabellerError(FfscopeError):
+    """A language model, asked for labels, that cannot be reached or does not answer as it should."""
 
 
 class CoefficientError(FfscopeError):

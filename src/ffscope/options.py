@@ -66,3 +66,15 @@ Negative = Annotated[bool, typer.Option("--negative", help="Keep the lowest coef
 Seed = Annotated[int, typer.Option(min=0, help="Chooses what is sampled.")]
 BatchTokens = Annotated[int | None, typer.Option(min=1, help="Tokens in a batch; by default what suits the device.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
+
+Annotator = Annotated[str | None, typer.Option(help="Who annotates: the name to sign with.")]
+Sample = Annotated[
+    int | None, typer.Option(min=1, help="Memories of every layer that the sheet has, the same for all; 10 by default.")
+]
+NamedMemories = Annotated[
+    str | None, typer.Option("--memories", help="Memories to annotate instead, such as L3.17,L4.2.")
+]
+SampleSeed = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Chooses the memories; by default the study's own seed.")
+]
+ReadSheet = Annotated[Path | None, typer.Option(help="A sheet that was filled in, .csv or .json.")]

@@ -12,6 +12,8 @@ from ffscope.errors import MemoryNameError, StudyError
 from ffscope.memory import Memory
 from ffscope.study import Study
 
+Place = tuple[int, int]  # of a prefix: sentence, position
+
 
 @dataclass(frozen=True)
 class Trigger:
@@ -144,6 +146,47 @@ def memory_page(folder: Path | str, name: str) -> MemoryPage:
             sample=_told(database, sampled),
             negative=_told(database, negative),
         )
+
+
+def first_triggers(study: Study, memories: list[Memory], *, count: int) -> dict[Memory, list[Trigger]]:
+    """The first so many triggers of memories, with their text."""
+    with duckdb.connect() as database:
+        open_tables(database, study)
+        rows = _first(database, memories, count)
+        told = _told(database, [row[2:] for row in rows])
+    found: dict[Memory, list[Trigger]] = {memory: [] for memory in memories}
+    for row, trigger in zip(rows, told, strict=True):
+        found[Memory(*row[:2])].append(trigger)
+    return found
+
+
+def trigger_places(study: Study, memories: list[Memory], *, count: int) -> dict[Memory, dict[int, Place]]:
+    """Where the first so many triggers of memories are, by rank."""
+    with duckdb.connect() as database:
+        open_tables(database, study)
+        rows = _first(database, memories, count)
+    places: dict[Memory, dict[int, Place]] = {memory: {} for memory in memories}
+    for layer, memory, rank, _, sentence, position in rows:
+        places[Memory(layer, memory)][rank] = (sentence, position)
+    return places
+
+
+def prefixes_at(study: Study, places: list[Place]) -> list[Trigger]:
+    """Any prefixes of the corpus, numbered from 1 and without a coefficient, with their text."""
+    with duckdb.connect() as database:
+        open_tables(database, study)
+        return _told(database, [(number + 1, 0.0, *place) for number, place in enumerate(places)])
+
+
+def _first(database: Any, memories: list[Memory], count: int) -> list[tuple[Any, ...]]:
+    return database.execute(
+        """
+        SELECT layer, memory, rank, coefficient, sentence, position
+        FROM triggers SEMI JOIN (SELECT unnest(?) AS layer, unnest(?) AS memory) USING (layer, memory)
+        WHERE rank <= ? ORDER BY layer, memory, rank
+        """,
+        [[memory.layer for memory in memories], [memory.memory for memory in memories], count],
+    ).fetchall()
 
 
 def checked(study: Study, memory: Memory) -> Memory:

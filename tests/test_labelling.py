@@ -1,0 +1,530 @@
+"""A language model as labeller, asked over a real connection."""
+
+import _thread
+import json
+import logging
+import math
+import socket
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from endpoints import KEY, MEMORIES, Cut, content, oracle, serving, slowly, write_study
+from ffscope.annotating.sheets import draw
+from ffscope.errors import InputError, LabellerError, MemoryNameError, StudyError
+from ffscope.labelling.address import Address
+from ffscope.labelling.asking import MalformedError, marked, read_fits, read_patterns
+from ffscope.labelling.cost import Cost, Price, Tokens
+from ffscope.labelling.detection import balanced_accuracy, chance
+from ffscope.labelling.endpoint import Endpoint
+from ffscope.labelling.labeller import label
+from ffscope.labelling.subjects import draw_memories, read_subjects
+from ffscope.memory import Memory
+from ffscope.study import Study
+
+PATTERN = {"kind": "shallow", "description": "ends with x", "covers": [1, 2, 3]}
+GOOD = json.dumps({"patterns": [PATTERN]})
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("FFSCOPE_LABELLER_KEY", KEY)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture
+def server():
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_study(tmp_path / "study")
+
+
+def ask(folder, server, *, timeout=20.0, retries=3, backoff=0.01, url=None, model=None, **asked):
+    """Label a study's memories."""
+    wishes = {"timeout": timeout, "retries": retries, "backoff": backoff}
+    with Study.adding(folder) as study, Endpoint(url or server.url, model=model, **wishes) as endpoint:
+        return label(study, endpoint, **asked)
+
+
+def rows(folder):
+    return pq.read_table(folder / "patterns.parquet").to_pylist()
+
+
+def test_labels_stand_beside_the_other_rows(folder, server):
+    before = rows(folder)
+    labels = ask(folder, server)
+    after = rows(folder)
+    assert [row for row in after if row["annotator"] != "llm:tiny-model"] == before
+    own = {(row["layer"], row["memory"]): row for row in after if row["annotator"] == "llm:tiny-model"}
+    assert set(own) == {memory for memory, (_, count) in MEMORIES.items() if count >= 3}
+    for memory, row in own.items():
+        assert (row["pattern"], row["kind"], row["description"]) == (1, "shallow", f'ends with "{MEMORIES[memory][0]}"')
+        assert row["support"] == len(row["covers"])
+    assert after == sorted(after, key=lambda row: (row["layer"], row["memory"], row["annotator"], row["pattern"]))
+    assert own[0, 2]["detection"] is None
+    assert own[0, 2]["p_value"] is None
+    assert own[0, 0]["covers"] == list(range(1, 26))
+    assert own[0, 0]["detection"] > 0.8
+    assert own[0, 0]["p_value"] < 0.05
+    assert own[0, 1]["covers"] == list(range(1, 15))  # those held back too, since the label fits them
+    assert (labels.cost.paid.requests, labels.cost.kept.requests) == (9, 0)
+    assert labels.cost.paid.prompt == 5 * 100 + 4 * 200
+    stage = Study.open(folder).manifest["stages"]["labels"]
+    assert (stage["done"], stage["model"], stage["memories"], stage["requests"]) == (True, "tiny-model", 5, 9)
+    assert (stage["prompt_tokens"], stage["completion_tokens"], stage["failed"]) == (1300, 130, [])
+
+
+def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_triggers(folder):
+    study = Study.open(folder)
+    subjects = {tuple(one.memory): one for one in read_subjects(study, draw_memories(study, 10, seed=0), seed=0)}
+    long, short, few = subjects[1, 0], subjects[0, 1], subjects[0, 2]
+    assert list(long.shown) == list(range(1, 26))
+    assert len(long.held) == len(long.others) == 10
+    assert min(long.held) > 25
+    assert len(short.held) == len(short.others) == 3
+    assert not set(short.held) & set(short.shown)
+    assert (few.held, few.others, len(few.shown)) == ({}, [], 5)
+    sentences = pq.read_table(folder / "sentences.parquet").to_pylist()
+    triggers = pq.read_table(folder / "triggers.parquet").to_pylist()
+    own = {row["sentence"] for row in triggers if (row["layer"], row["memory"]) == (1, 0)}
+    free = [row["text"] for row in sentences if row["sentence"] not in own and not row["held_out"]]
+    others = [one for seed in range(9) for one in read_subjects(study, [long.memory], seed=seed)[0].others]
+    for other in others:
+        assert any(text.startswith(other.replace("«", "").replace("»", "")) for text in free)
+
+
+def test_the_memories_drawn_are_those_that_people_annotate(folder):
+    study = Study.open(folder)
+    people = [memory for memory in draw(study, 3) if MEMORIES[tuple(memory)][1] >= 3]
+    assert set(people) <= set(draw_memories(study, 3, seed=0))
+
+
+def test_any_number_of_workers_and_a_restart_give_the_same_file(tmp_path, server):
+    written = []
+    for workers in (1, 4):
+        folder = write_study(tmp_path / f"study{workers}")
+        ask(folder, server, workers=workers)
+        written.append((folder / "patterns.parquet").read_bytes())
+    assert written[0] == written[1]
+    asked = len(server.questions)
+    labels = ask(folder, server)
+    assert len(server.questions) == asked
+    assert (labels.cost.paid, labels.cost.kept.requests) == (Tokens(), 9)
+    assert (folder / "patterns.parquet").read_bytes() == written[0]
+    assert Study.open(folder).manifest["stages"]["labels"]["requests"] == 9
+
+
+def test_another_seed_or_model_asks_anew_and_replaces_only_its_own(folder, server):
+    ask(folder, server)
+    ask(folder, server, seed=1, memories=[Memory(0, 0)])
+    assert len(server.questions) == 11
+    ask(folder, server, model="/home/me/other.gguf", memories=[Memory(0, 0)])
+    names = [row["annotator"] for row in rows(folder) if (row["layer"], row["memory"]) == (0, 0)]
+    assert names == ["llm:other.gguf", "llm:tiny-model", "machine"]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_interrupted_it_goes_on_and_pays_nothing_twice(folder, server, workers):
+    def interrupt(number, question):
+        if number == 4:
+            _thread.interrupt_main()
+            time.sleep(0.2)  # this answer is under way meanwhile, and kept
+
+    server.script = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        ask(folder, server, workers=workers)
+    assert not any(row["annotator"].startswith("llm") for row in rows(folder))
+    first = len(server.questions)
+    assert 4 <= first < 9
+    server.script = lambda number, question: None
+    labels = ask(folder, server, workers=workers)
+    assert len(server.questions) == 9
+    assert (labels.cost.paid.requests, labels.cost.kept.requests) == (9 - first, first)
+
+
+def test_it_waits_as_it_is_told_and_says_so(folder, server, caplog):
+    server.script = lambda number, question: (
+        (429, {"Retry-After": "1"}, {"error": {"message": "slow down"}}) if number == 1 else None
+    )
+    begun = time.monotonic()
+    ask(folder, server, workers=1)
+    assert 1 <= time.monotonic() - begun < 10
+    assert len(server.questions) == 10
+    assert "answers 429: slow down; asking again in 1 s." in caplog.text
+
+
+def test_it_does_not_wait_for_hours(folder, server):
+    server.script = lambda number, question: (429, {"Retry-After": "7200"}, {}) if number == 3 else None
+    with pytest.raises(
+        LabellerError, match="answers 429, and wants to be asked again in 7,200 s only. What was answered is kept"
+    ):
+        ask(folder, server, workers=1)
+    server.script = lambda number, question: None
+    assert ask(folder, server, workers=1).cost.kept.requests == 2
+
+
+@pytest.mark.parametrize("header", ["soon", "-5", "0", "9" * 5000])
+def test_a_retry_after_that_cannot_be_read_is_passed_over(folder, server, header):
+    server.script = lambda number, question: (503, {"Retry-After": header}, {}) if number == 1 else None
+    if header.startswith("9"):
+        with pytest.raises(LabellerError, match=r"wants to be asked again|answers 503"):
+            ask(folder, server, retries=0, workers=1)
+    else:
+        ask(folder, server, workers=1)
+        assert len(server.questions) == 10
+
+
+def test_what_goes_wrong_for_a_while_is_asked_again(folder, server):
+    def fail(number, question):
+        if number == 1:
+            return 500, {}, b"<html>oh no</html>"
+        if number == 2:
+            raise Cut
+        if number == 3:
+            return 502, {}, {"error": "bad gateway"}
+        return slowly(0.8) if number == 5 else None
+
+    server.script = fail
+    labels = ask(folder, server, timeout=0.4, workers=1)
+    assert len(labels.patterns) == 5
+    assert len(server.questions) == 13
+
+
+def test_what_stays_wrong_is_one_sentence(folder, server):
+    server.script = lambda number, question: (500, {}, {"error": {"message": f"\x1b[31m broken, {KEY} was sent"}})
+    with pytest.raises(LabellerError, match=r"/v1 answers 500: .* broken, … was sent, also when asked again") as raised:
+        ask(folder, server, retries=1)
+    assert KEY not in str(raised.value)
+    assert "\x1b" not in str(raised.value)
+    server.script = lambda number, question: slowly(0.5)
+    with pytest.raises(LabellerError, match="gave no answer in 0.2 s"):
+        ask(folder, server, timeout=0.2, workers=1)
+    server.script = lambda number, question: (200, {}, b"<html>a page</html>")
+    with pytest.raises(LabellerError, match="does not answer as an OpenAI-compatible endpoint does"):
+        ask(folder, server)
+
+
+def test_refusals_that_last_end_it_at_once(folder, server, monkeypatch):
+    server.script = lambda number, question: (401, {}, {"error": {"message": "bad key"}})
+    with pytest.raises(
+        LabellerError, match=r"does not accept the key \(401: bad key\). Put the right one into FFSCOPE_LABELLER_KEY"
+    ):
+        ask(folder, server, workers=1)
+    assert len(server.questions) == 1
+    monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "")
+    with pytest.raises(LabellerError, match="wants a key"):
+        ask(folder, server, workers=1)
+    assert "Authorization" not in server.headers[-1]
+    with pytest.raises(LabellerError, match="has no such page or model"):
+        ask(folder, server, url=f"{server.url}/elsewhere", model="x")
+    server.script = lambda number, question: (307, {"Location": "http://evil.example/"}, {})
+    with pytest.raises(LabellerError, match=r"sends elsewhere \(307\)"):
+        ask(folder, server)
+
+
+def test_nothing_answers_there(folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(LabellerError, match=rf"Nothing answers at http://127.0.0.1:{port}/v1 \(connection refused\)"):
+        ask(folder, None, url=f"http://127.0.0.1:{port}")
+
+
+def test_the_model_is_the_one_there_or_is_to_be_named(folder, server):
+    server.models = ["b", "a\x1b[0m"]
+    with pytest.raises(LabellerError, match=r"has 2 models: a<001B>\[0m, b. Name one with --labeller-model"):
+        ask(folder, server)
+    ask(folder, server, model="b")
+    assert {question["model"] for question in server.questions} == {"b"}
+    server.models = []
+    with pytest.raises(LabellerError, match="has 0 models: none"):
+        ask(folder, server)
+
+
+def test_a_server_is_asked_without_what_it_does_not_take(folder, server):
+    def picky(number, question):
+        if "response_format" in question:
+            return 400, {}, {"error": {"message": "no such thing here"}}
+        if "max_tokens" in question:
+            return 400, {}, {"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'."}}
+        return None
+
+    server.script = picky
+    labels = ask(folder, server, workers=1)
+    assert len(labels.patterns) == 5
+    assert len(server.questions) == 11  # it is learnt once
+    assert server.questions[-1]["max_completion_tokens"] == server.questions[0]["max_tokens"]
+    assert (server.questions[-1]["temperature"], server.questions[-1]["seed"]) == (0, 0)
+    assert ask(folder, server).cost.paid.requests == 0  # the cache knows what was wished for
+
+
+def test_one_question_that_is_refused_ends_nothing(folder, server, caplog):
+    def too_long(number, question):
+        return (
+            (400, {}, {"error": {"message": "context too long"}})
+            if "«cat»" in question["messages"][1]["content"][-60:]
+            else None
+        )
+
+    server.script = too_long
+    labels = ask(folder, server, workers=1)
+    assert list(labels.failed) == [Memory(0, 2)]
+    assert "no labels that can be read for 1 of 5 memories, such as L0.2" in caplog.text
+    assert all("response_format" in question for question in server.questions[-3:])  # which was not to blame
+
+
+MALFORMED = {
+    "no JSON": content("I see nothing."),
+    "cut": content('{"patterns": [{"kind": "shal', finish="length"),
+    "other fields": content('{"patterns": [{"type": "shallow"}]}'),
+    "other kind": content(json.dumps({"patterns": [{**PATTERN, "kind": "vague"}]})),
+    "ranks that are not there": content(json.dumps({"patterns": [{**PATTERN, "covers": [90, 91, 92]}]})),
+    "too few": content(json.dumps({"patterns": [{**PATTERN, "covers": [1, 2]}]})),
+    "reasoning alone": content("<think>" + GOOD),
+    "nothing": content(None),
+    "a number": content('{"patterns": 7}'),
+    "deep": content("[" * 5000),
+    "half a character": content("\ud800"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_an_answer_that_cannot_be_read_is_asked_for_once_more(folder, server, name):
+    server.script = lambda number, question: MALFORMED[name] if number == 1 else content(GOOD) if number == 2 else None
+    labels = ask(folder, server, memories=[Memory(0, 2)])
+    assert [pattern.covers for pattern in labels.patterns[Memory(0, 2)]] == [(1, 2, 3)]
+    roles = [message["role"] for message in server.questions[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+    wrong = server.questions[1]["messages"][-1]["content"]
+    assert "Answer again" in wrong
+    assert ("cut off" in wrong) == (name == "cut")
+
+
+def test_a_memory_without_an_answer_is_given_up_and_counted(folder, server):
+    def silly(number, question):
+        return content("?") if len(json.loads(question["messages"][1]["content"])["prefixes"]) == 5 else None
+
+    server.script = silly
+    labels = ask(folder, server)
+    assert list(labels.failed) == [Memory(0, 2)]
+    assert Study.open(folder).manifest["stages"]["labels"]["failed"] == ["L0.2"]
+    server.script = lambda number, question: content("?")
+    with pytest.raises(LabellerError, match=r"gave no labels that can be read for 1 of 1 memories.*Try another model"):
+        ask(folder, server, seed=5, memories=[Memory(0, 0)])
+
+
+def test_no_pattern_is_an_answer_too(folder, server):
+    ask(folder, server)
+    server.script = lambda number, question: content('{"patterns": []}')
+    labels = ask(folder, server, seed=1, memories=[Memory(0, 0)])
+    assert labels.patterns == {Memory(0, 0): []}
+    assert Study.open(folder).manifest["stages"]["labels"]["without_pattern"] == ["L0.0"]
+    left = [(row["layer"], row["memory"]) for row in rows(folder) if row["annotator"].startswith("llm")]
+    assert (0, 0) not in left
+    assert (1, 0) in left
+
+
+def test_labels_that_cannot_be_tested_have_no_score(folder, server, caplog):
+    server.script = lambda number, question: (
+        content('{"fits": 3}') if "patterns" in question["messages"][1]["content"] else None
+    )
+    labels = ask(folder, server, memories=[Memory(1, 0)])
+    (pattern,) = labels.patterns[Memory(1, 0)]
+    assert (pattern.detection, pattern.p_value) == (None, None)
+    assert "L1.0: its labels could not be tested" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{GOOD}\n```",
+        f"Here is what I found: {GOOD} I hope this {{helps}}.",
+        f'<think>maybe {{"patterns": []}}</think>\n{GOOD}',
+        f'it begins in the middle {{"patterns": []}} </think>{GOOD}',
+        json.dumps([PATTERN]),
+        json.dumps({"patterns": PATTERN}),
+        json.dumps({"patterns": [{**PATTERN, "kind": " Shallow pattern", "covers": ["1", 2.0, "3", 99, True]}]}),
+        json.dumps({"patterns": [{**PATTERN, "covers": "1, 2, 3"}, {"kind": "semantic"}, 4]}),
+        json.dumps({"patterns": [PATTERN, PATTERN], "more": 1}),
+    ],
+)
+def test_what_is_meant_is_read(text):
+    (pattern,) = read_patterns(text, range(1, 6))
+    assert (pattern.kind, pattern.description, pattern.covers) == ("shallow", "ends with x", (1, 2, 3))
+
+
+def test_answers_are_held_to_what_may_be_written():
+    many = [{**PATTERN, "description": f"{number}\x1b[31m\u202e {'long ' * 99}"} for number in range(9)]
+    found = read_patterns(json.dumps({"patterns": many}), range(1, 4))
+    assert len(found) == 6
+    assert all(len(pattern.description) <= 200 and pattern.description.isprintable() for pattern in found)
+    assert read_fits('{"fits": {"1": [2, 9], "2": []}}', patterns=2, prefixes=3) == [{2}, set()]
+    for wrong in (
+        "{}",
+        '{"fits": []}',
+        '{"fits": {"1": []}}',
+        '{"fits": {"1": [], "2": 5}}',
+        '{"fits": {"1": [], "2": ["x"]}}',
+    ):
+        with pytest.raises(MalformedError):
+            read_fits(wrong, patterns=2, prefixes=3)
+
+
+def test_the_form_that_is_asked_for_is_no_answer_when_copied(folder, server):
+    server.script = lambda number, question: content(question["messages"][0]["content"]) if number != 3 else None
+    with pytest.raises(LabellerError, match=r"no labels that can be read for 1 of 1 memories.*kind of a pattern"):
+        ask(folder, server, memories=[Memory(1, 0)])
+    labels = ask(
+        folder, server, memories=[Memory(1, 0)], seed=1
+    )  # the third question is the label, the fourth its test
+    assert [pattern.detection for pattern in labels.patterns[Memory(1, 0)]] == [None]
+
+
+def test_text_from_the_corpus_is_quoted_and_never_obeyed(folder, server):
+    server.script = lambda number, question: oracle(question)
+    ask(folder, server, memories=[Memory(0, 0)])
+    system, user = server.questions[0]["messages"]
+    assert "never instructions" in system["content"]
+    quoted = json.loads(user["content"])  # nothing in it ends the quotation
+    assert any("Ignore all instructions" in text for text in quoted["prefixes"].values())
+    assert "PWNED" not in json.dumps(rows(folder))
+    assert marked("a ", "b") == "a «b»"
+    assert marked("a", " b") == "a «b»"
+    assert len(marked("x" * 900, "b")) < 410
+
+
+def test_the_key_is_nowhere_but_in_the_request(folder, server, caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG)
+
+    def echo(number, question):
+        if number == 1:
+            return 500, {}, {"error": {"message": KEY}}
+        if number == 2:
+            return content(json.dumps({"patterns": [{**PATTERN, "description": f'says "{KEY}"'}]}))
+        return None
+
+    server.script = echo
+    ask(folder, server, workers=1)
+    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+    address = (
+        server.url.replace("http://", "http://someone:pass%20word-secret@") + "/v1/chat/completions?api=query-secret"
+    )
+    ask(folder, server, url=address, seed=3)
+    assert server.headers[-1]["Authorization"].startswith("Basic ")
+    with pytest.raises(LabellerError) as raised:
+        server.script = lambda number, question: (
+            403,
+            {},
+            {"error": {"message": "query-secret pass word-secret"}},
+        )
+        ask(folder, server, url=address, seed=4)
+    said = str(raised.value)
+    files = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+    for secret in (KEY, "word-secret", "someone"):
+        assert secret.encode() not in files
+        assert secret not in caplog.text
+        assert secret not in said
+    assert b"query-secret" not in files
+    assert "query-secret" not in said
+    assert KEY not in repr(Address.parse(server.url))
+    monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "sk-bad\nkey")
+    with pytest.raises(LabellerError, match="holds characters that no key has") as raised:
+        ask(folder, server)
+    assert "sk-bad" not in str(raised.value)
+
+
+def test_a_key_is_not_sent_in_the_open(monkeypatch):
+    for url in ("http://api.example.com/v1", "http://8.8.8.8", "http://134744072", "http://[2001:4860:4860::8888]"):
+        with pytest.raises(LabellerError, match="would be sent your key unencrypted"):
+            Address.parse(url)
+    for url in (
+        "https://api.example.com",
+        "http://localhost:80",
+        "http://10.1.2.3",
+        "http://vllm:8000",
+        "http://[::1]:80",
+        "http://a.local",
+    ):
+        assert Address.parse(url).authorization == f"Bearer {KEY}"
+    monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert Address.parse("http://api.example.com").authorization is None
+    monkeypatch.delenv("FFSCOPE_LABELLER_KEY")
+    assert Address.parse("localhost:80").authorization == f"Bearer {KEY}"
+
+
+def test_labels_need_no_torch():
+    code = """
+import sys
+for name in ("torch", "transformers"): sys.modules[name] = None
+import ffscope.labelling.labeller
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_addresses():
+    for url in (
+        "localhost:80",
+        "http://localhost:80/",
+        "http://localhost:80/v1/",
+        "http://localhost:80/v1/chat/completions",
+    ):
+        assert Address.parse(url).to("models") == "http://localhost:80/v1/models"
+    assert Address.parse("https://h.org/v1beta/openai/").shown == "https://h.org/v1beta/openai"
+    assert Address.parse("https://h.org/api/v1?version=1").to("models") == "https://h.org/api/v1/models?version=1"
+    for url in ("", "ftp://h", "http://", "http://h:x", "http://h/a b", "http://[", "https://ho\u202est"):
+        with pytest.raises(LabellerError, match="is no address of a labeller. Expected one such as"):
+            Address.parse(url)
+
+
+def test_scores():
+    assert balanced_accuracy(8, 10, alarms=1, others=10) == pytest.approx(0.85)
+    assert chance(3, 3, alarms=0, others=3) == pytest.approx(1 / 20)
+    assert chance(0, 5, alarms=5, others=5) == chance(0, 5, alarms=0, others=5) == 1
+    # scipy.stats.fisher_exact([[8, 2], [1, 9]], alternative="greater").pvalue
+    assert chance(8, 10, alarms=1, others=10) == pytest.approx(0.0027387764, abs=1e-7)
+    assert math.isclose(chance(10, 10, alarms=10, others=10), 1)
+
+
+def test_cost():
+    price = Price.parse("0.5,2")
+    cost = Cost(Tokens(2, 1_000_000, 500_000), Tokens(3, 7, 7), price)
+    assert cost.money == 1.5
+    assert str(cost) == "2 requests, 1,000,000 tokens in, 500,000 out, 1.5000 paid; 3 from the cache"
+    assert Cost().money is None
+    for wrong in ("", "1", "1,x", "-1,2", "nan,1", "1,2,3"):
+        with pytest.raises(InputError, match="is no price"):
+            Price.parse(wrong)
+
+
+def test_progress_tells_the_cost(folder, server):
+    told = []
+    ask(folder, server, price=Price(1.0, 1.0), progress=told.append)
+    assert [progress.done for progress in told] == [0, 1, 2, 3, 4, 5]
+    assert told[-1].unit == "memories (9 requests, 1,300 tokens in, 130 out, 0.0014 paid)"
+
+
+def test_it_says_what_is_missing(folder, server):
+    for memory, error, message in (
+        (Memory(0, 3), InputError, "L0.3 has 2 triggers, and a pattern needs at least 3"),
+        (Memory(7, 0), MemoryNameError, "There is no memory L7.0"),
+    ):
+        with pytest.raises(error, match=message):
+            ask(folder, server, memories=[memory])
+    with pytest.raises(InputError, match="has no memory to label"):
+        ask(folder, server, memories_per_layer=0)
+    (folder / "labeller.sqlite").write_bytes(b"no database at all" * 100)
+    with pytest.raises(
+        LabellerError, match="labeller.sqlite does not keep the labeller's answers: file is not a database"
+    ):
+        ask(folder, server)
+    (folder / "patterns.parquet").unlink()
+    with pytest.raises(StudyError, match="has no patterns yet"):
+        ask(folder, server)
