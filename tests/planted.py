@@ -157,7 +157,7 @@ def _shuffled(file, generator):
 
 
 def _add(planted, rows, streams, what, shallow, fires):
-    purity = 1.0 if what == "nothing" else float(streams.generator.uniform(*PURITY))
+    purity = 1.0 if len(fires) != 1 and what != "two at once" else float(streams.generator.uniform(*PURITY))
     any_fires = np.logical_or.reduce(list(fires.values())) if fires else np.zeros(len(streams.sentence), dtype=bool)
     best, coefficients = streams.triggers(any_fires, purity)
     made = Planted(len(planted), what, shallow, "semantic" in fires)
@@ -210,7 +210,7 @@ def _last_word(streams, generator):
 
 def _ngram(streams, generator):
     pair = generator.choice([pair for pair, count in zip(*streams.pairs, strict=True) if count >= 40 and pair])
-    return "n-gram", pair.split(), {"shallow": streams.whole & (streams.pair == pair)}
+    return "n-gram", pair.split()[1:], {"shallow": streams.whole & (streams.pair == pair)}
 
 
 def _class(streams, generator):
@@ -236,14 +236,14 @@ def _topic(streams, generator):
 
 
 def _either(streams, generator):
-    """Some of the triggers have one pattern, the others another."""
+    """About half of the triggers have one pattern, the others another."""
     _, shallow, first = _last_word(streams, generator)
     _, _, second = _topic(streams, generator)
     some = np.flatnonzero(first["shallow"])
     kept = np.zeros(len(streams.sentence), dtype=bool)
-    kept[generator.permutation(some)[:40]] = True
+    kept[generator.permutation(some)[:30]] = True
     others = np.zeros_like(kept)
-    others[generator.permutation(np.flatnonzero(second["semantic"]))[:40]] = True
+    others[generator.permutation(np.flatnonzero(second["semantic"]))[:30]] = True
     return "two, one or the other", shallow, {"shallow": kept, "semantic": others}
 
 

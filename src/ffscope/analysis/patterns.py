@@ -31,6 +31,7 @@ from ffscope.study import Study
 
 _TABLE, _FOLDER, _NOTE = "patterns.parquet", ".patterns", "begun.json"
 _READ = 200_000  # prefixes of the sample whose meaning is read
+_SAID = 2  # content words that a prefix must have, to mean something: shorter ones are alike for having said little
 _SENTENCES = 4096  # whose vectors are put by at once
 
 
@@ -91,10 +92,10 @@ class _Reading:
         """Read the meaning of all of them, some sentences at a time; what is read is put by, so that a stop loses little."""
         self.both = both = _both(self.distinct, self.drawn)
         if reader is None:
-            nothing = np.zeros((len(both), 1), dtype=np.float16)
-            vectors = Vectors(nothing, nothing)
+            vectors = Vectors(*np.zeros((2, len(both), 1), dtype=np.float16))
         else:
             vectors = self._kept(reader, both, asked, progress)
+        vectors.whole[both.content < _SAID] = 0
         count = len(self.distinct)
         whole, last = (_centred(some, both.length, count) for some in vectors)
         self.meaning = whole

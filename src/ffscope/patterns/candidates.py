@@ -49,8 +49,7 @@ def _token(prefixes: Prefixes) -> Codes:
 
 
 def _class(prefixes: Prefixes) -> Codes:
-    found = prefixes.sentences.lexicon.classes[prefixes.word]
-    found = found & (~prefixes.part[:, None] | _SEEN_IN_PART)  # "1" of "1,200" is a number already
+    found = prefixes.sentences.lexicon.classes[prefixes.word] & ~prefixes.part[:, None]
     owner, number = np.nonzero(np.column_stack([found, prefixes.part]))  # part of a word is the last class
     return owner, mixed(number)
 
@@ -113,22 +112,22 @@ class Form:
     codes: Callable[[Prefixes], Codes]
     words: int = 0  # of what may stand anywhere; 0 for what is at the end, or in a fixed place
     share: float = 0.0  # of a memory's prefixes that must have it
+    fixes: tuple[int, ...] = ()  # the words that are the same in all, by their distance from the last
 
 
-_SEEN_IN_PART = np.array([name == "number" for name in CLASSES])
 # In the order in which one is preferred to another that says the same. What stands just anywhere is shared by texts on one
 # subject: it is a surface form of its own only where much of them has it.
 SHALLOW = (
-    Form("last word", partial(_last_words, count=1)),
-    Form("lemma", _lemma),
-    Form("last two words", partial(_last_words, count=2)),
-    Form("last three words", partial(_last_words, count=3)),
+    Form("last word", partial(_last_words, count=1), fixes=(0,)),
+    Form("lemma", _lemma, fixes=(0,)),
+    Form("last two words", partial(_last_words, count=2), fixes=(0, 1)),
+    Form("last three words", partial(_last_words, count=3), fixes=(0, 1, 2)),
     Form("token", _token),
     Form("class", _class),
     Form("ending", _ending),
     Form("alone", _alone),
-    *(Form(f"{distance} before", partial(_before, distance=distance)) for distance in (1, 2, 3, 4)),
-    *(Form(f"pair {distance} before", partial(_pair_before, distance=distance)) for distance in (1, 2)),
+    *(Form(f"{far} before", partial(_before, distance=far), fixes=(far,)) for far in (1, 2, 3, 4)),
+    *(Form(f"pair {far} before", partial(_pair_before, distance=far), fixes=(far, far + 1)) for far in (1, 2)),
     Form("first word", _first, share=0.2),
     Form("word within", partial(_within, count=1), words=1, share=0.4),
     Form("two within", partial(_within, count=2), words=2, share=0.2),

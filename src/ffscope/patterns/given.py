@@ -11,6 +11,7 @@ from ffscope.patterns.prefixes import Prefixes
 Subject = tuple[int, Form, int]  # what prefixes may be about: the number of its form, the form, and its code
 _FEWEST = 20  # prefixes of the text at large that must have a form, to say what it brings with it
 _MOST = 400
+_LOOKED = 1000  # places of a word that are looked at
 _SETS = 200
 _SURE = 1e-6  # further than this from so many draws a chance is not told
 
@@ -20,7 +21,10 @@ class Given:
 
     def __init__(self, sample: Prefixes, vectors: Array, seed: int) -> None:
         self.sample, self.vectors, self.seed = sample, vectors, seed
-        there = np.abs(vectors).sum(1) > 0
+        self.there = there = np.abs(vectors).sum(1) > 0
+        folded = sample.sentences.lexicon.folded[sample.sentences.words]
+        self._order = np.argsort(folded, kind="stable")
+        self._sorted = folded[self._order]
         self._codes, self._rows = {}, {}
         for number, form in enumerate(SHALLOW):
             if form.words:
@@ -47,6 +51,28 @@ class Given:
         if len(found) <= _MOST:
             return found
         return np.random.default_rng([self.seed, 5, code % 2**32]).choice(found, _MOST, replace=False)
+
+    def containing(self, words: Array, besides: Array) -> Array:
+        """Prefixes of the sample that contain some words one after the other, before their last, and are of other sentences."""
+        sentences = self.sample.sentences
+        folded = sentences.lexicon.folded[words]
+        place = self._order[slice(*np.searchsorted(self._sorted, [folded[0], folded[0] + 1]))]
+        for distance, word in enumerate(folded[1:], 1):
+            next_to = np.minimum(place + distance, len(sentences.words) - 1)
+            place = place[sentences.lexicon.folded[sentences.words[next_to]] == word]
+        place = np.random.default_rng([self.seed, 9, int(folded[0])]).permutation(place)[:_LOOKED]
+        row = np.searchsorted(sentences.starts, place, side="right") - 1
+        place, row = place[~np.isin(row, besides)], row[~np.isin(row, besides)]
+        row, first = np.unique(row, return_index=True)
+        ends = place[first] + len(words) - sentences.starts[row]
+        start, stop = (np.searchsorted(self.sample.row, row, side=side) for side in ("left", "right"))
+        found = [
+            prefix
+            for low, high, end in zip(start, stop, ends, strict=True)
+            for prefix in range(low, high)
+            if self.sample.last[prefix] >= end and self.there[prefix]
+        ]
+        return np.array(found[:: len(found) // _MOST + 1], dtype=np.int64)
 
     def closer(self, rows: Array, vectors: Array) -> float:
         """The chance that as many of these prefixes of the sample are as close in meaning as others; 1 where they are too few."""

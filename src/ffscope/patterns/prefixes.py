@@ -67,6 +67,14 @@ class Prefixes:
         return owner, place
 
     @property
+    def content(self) -> Array:
+        """How many content words each has."""
+        tells = self.sentences.lexicon.content
+        before = np.concatenate([[0], np.cumsum(tells[self.sentences.words])])
+        first = self.sentences.starts[self.row]
+        return before[first + self.last] - before[first] + (tells[self.word] & ~self.part)
+
+    @property
     def length(self) -> Array:
         """How many words each has."""
         return self.last + 1
@@ -163,9 +171,10 @@ class _Reader:
         words = np.array(self.words[number] or [0])[last if self.words[number] else np.zeros_like(last)]
         part = np.zeros(len(end), dtype=bool)
         if starts:
-            part = (end < np.asarray(stops)[last]) & (end > np.asarray(starts)[last])
-            for i in np.flatnonzero(part):
+            cut = (end < np.asarray(stops)[last]) & (end > np.asarray(starts)[last])
+            for i in np.flatnonzero(cut):
                 words[i] = self.lexicon.number(text[starts[last[i]] : end[i]])
+                part[i] = text[end[i]].isalnum()  # "Earth" of "Earth's" is a word, "1" of "1,200" a number
         return np.full(len(end), number), chosen, np.asarray(tokens)[chosen], last, words, part
 
     def prefixes(self, language: str) -> tuple[Prefixes, Prefixes]:

@@ -14,7 +14,7 @@ from ffscope.patterns.meaning import Chance, Linked, link, without_repeats
 from ffscope.patterns.record import LEAST, Pattern
 from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 
-LEVEL = 0.008  # the chance that prefixes drawn at random pass one of the tests below
+LEVEL = 0.01  # the chance that prefixes drawn at random pass one of the tests below
 _ROUNDS = 3  # subjects of a memory
 
 
@@ -90,8 +90,7 @@ class Layer:
         among all that have this form."""
         left = self.tested.copy()
         for memory, forms in shared.items():
-            for form in filter(self._explains, forms):
-                left[memory] &= ~np.uint64(form.bits)
+            left[memory] &= ~np.bitwise_or.reduce([np.uint64(form.bits) for form in forms])
         groups: dict[int, list[Group]] = {}
         for _ in range(_ROUNDS):
             fresh = self._round(left)
@@ -105,11 +104,6 @@ class Layer:
                 if inside is not None:
                     groups.setdefault(memory, []).append(inside)
         return {memory: self._told(memory, self._merged(memory, some)) for memory, some in groups.items()}
-
-    def _explains(self, form: Shared) -> bool:
-        """Whether a surface form may bring a meaning with it; a word such as "he" somewhere in a prefix brings none."""
-        prefixes = self.triggers.prefixes
-        return not form.form.words or bool(prefixes.sentences.lexicon.content[words_within(form, prefixes)].any())
 
     def _round(self, left: Array) -> dict[int, Group]:
         """The next meaning of each memory, among the prefixes that are left."""
@@ -187,14 +181,17 @@ class Layer:
 
     def _inside(self, memory: int, form: Shared) -> Group | None:
         """A meaning that prefixes of one surface form share beyond what this form brings with it."""
-        bits = form.bits & int(self.tested[memory])
-        if form.closest[0].words:
-            return None
-        own = self.triggers.prefixes.row[self.rows[memory][self.rows[memory] >= 0]]
-        rows = self.sample.given.rows(*form.closest, own)
+        bits, prefixes, given = form.apart & int(self.tested[memory]), self.triggers.prefixes, self.sample.given
+        own = prefixes.row[self.rows[memory][self.rows[memory] >= 0]]
+        rows = (
+            given.containing(words_within(form, prefixes), own) if form.form.words else given.rows(*form.closest, own)
+        )
         found = [*self._inside_subjects(memory, bits, rows), *self._inside_close(memory, bits, rows)]
         best = min(found, key=lambda group: group.p_value, default=None)
-        return None if best is None or best.p_value > LEVEL / 4 or best.bits.bit_count() < LEAST else best
+        if best is None or best.p_value > LEVEL / 4 or best.bits.bit_count() < LEAST:
+            return None
+        near = self._near(memory, best.bits, form.bits) if best.seen == "whole" else 0
+        return Group(best.bits | near, best.p_value, best.seen, best.example)
 
     def _inside_close(self, memory: int, bits: int, rows: Array) -> list[Group]:
         read = bits & int(self.has_whole[memory])

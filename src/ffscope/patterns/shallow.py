@@ -13,6 +13,7 @@ from ffscope.patterns.record import LEAST, MOST
 
 LEVEL = 0.01  # the chance that prefixes drawn at random are given any shallow pattern
 _MOST_OF = 0.6
+_FURTHEST = 4  # words before the last that a form may fix
 _ALIKE, _ALIKE_TOKEN = (
     1.25,
     3.0,
@@ -45,7 +46,10 @@ class Triggers:
 
 @dataclass(frozen=True)
 class Shared:
-    """A form that some prefixes of a memory share; `example` is a row that has it, `closest` the rarest form that most have."""
+    """A form that some prefixes of a memory share; `example` is a row that has it.
+
+    `closest` is the rarest form that most of them have; `apart` are those that no other content word ties to another of them.
+    """
 
     form: Form
     code: int
@@ -53,6 +57,7 @@ class Shared:
     p_value: float
     example: int
     closest: tuple[Form, int]
+    apart: int
 
 
 def find_shared(triggers: Triggers, rates: Rates) -> dict[int, list[Shared]]:
@@ -68,8 +73,10 @@ def find_shared(triggers: Triggers, rates: Rates) -> dict[int, list[Shared]]:
     likely = enough & (chance + np.log(found.tried[found.memory]) <= np.log(LEVEL))
     kept = np.flatnonzero(likely)
     kept = kept[np.lexsort((found.form[kept], chance[kept], found.memory[kept]))]
+    fixed = np.zeros((len(found.memory), _FURTHEST + 1), dtype=bool)
+    fixed[kept] = _fixed(triggers.prefixes, found, kept)
     return {
-        memory: _chosen(found, rows, chance, expected, int(tested[memory]))
+        memory: _chosen(found, rows, chance, expected, int(tested[memory]), fixed[rows])
         for memory, rows in _runs(found.memory[kept], kept)
     }
 
@@ -95,7 +102,7 @@ def _runs(keys: Array, rows: Array) -> Iterator[tuple[int, Array]]:
         yield int(keys[start]), rows[start:stop]
 
 
-def _chosen(found: Candidates, rows: Array, chance: Array, expected: Array, tested: int) -> list[Shared]:
+def _chosen(found: Candidates, rows: Array, chance: Array, expected: Array, tested: int, fixed: Array) -> list[Shared]:
     """The best form, then the best for the prefixes that it leaves, and so on: what repeats another is left out."""
     bits = [int(found.bits[row]) for row in rows]
     rate = [float(expected[row]) for row in rows]
@@ -119,6 +126,7 @@ def _chosen(found: Candidates, rows: Array, chance: Array, expected: Array, test
             p_value=corrected(logs[i], tried),
             example=int(found.example[row]),
             closest=_closest(found, rows, bits[i], rate),
+            apart=_apart(found, rows, i, fixed),
         )
         picked.append(shared)
         left &= ~bits[i]
@@ -135,6 +143,25 @@ def _closest(found: Candidates, rows: Array, bits: int, rate: list[float]) -> tu
     ]
     row = rows[min(most)[1]] if most else rows[0]
     return SHALLOW[found.form[row]], int(found.code[row])
+
+
+def _apart(found: Candidates, rows: Array, chosen: int, fixed: Array) -> int:
+    """The prefixes of a form, but of those with one more content word in common, in a fixed place, only the first."""
+    bits, own = int(found.bits[rows[chosen]]), fixed[chosen]
+    for row, more in zip(rows, (fixed & ~own).any(1), strict=True):
+        common = int(found.bits[row]) & bits
+        if more:
+            bits &= ~(common & (common - 1))  # all but the lowest bit
+    return bits
+
+
+def _fixed(prefixes: Prefixes, found: Candidates, rows: Array) -> Array:
+    """Of each form, by distance from the last: whether it fixes a content word there."""
+    some, tells = prefixes.take(found.example[rows]), prefixes.sentences.lexicon.content
+    words = [some.word, *(some.before(distance) for distance in range(1, _FURTHEST + 1))]
+    content = np.stack([tells[word] & (word >= 0) for word in words], 1)
+    fixes = np.array([[far in form.fixes for far in range(_FURTHEST + 1)] for form in SHALLOW])
+    return content & fixes[found.form[rows]]
 
 
 def _left(bits: int, left: int, rate: float, whole: float, tested: int) -> float:
