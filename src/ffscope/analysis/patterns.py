@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array
+from ffscope.errors import InputError
 from ffscope.memory import Memory
 from ffscope.models.encoder import Encoder, find_encoder
 from ffscope.models.memory_model import MemoryModel
@@ -20,7 +21,7 @@ from ffscope.patterns.describe import describe
 from ffscope.patterns.given import Given
 from ffscope.patterns.meaning import Chance, unit
 from ffscope.patterns.prefixes import Prefixes, read_prefixes, sampled
-from ffscope.patterns.record import MACHINE, MOST, Pattern
+from ffscope.patterns.record import LEAST, MACHINE, MOST, TRIGGERS, Pattern
 from ffscope.patterns.semantic import Layer, Sample, set_bits
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.topics import topics_of
@@ -30,6 +31,7 @@ from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 
 _TABLE, _FOLDER, _NOTE = "patterns.parquet", ".patterns", "begun.json"
+_WIDEST = 60  # triggers of a memory: a bit for each
 _READ = 200_000  # prefixes of the sample whose meaning is read
 _SAID = 2  # content words that a prefix must have, to mean something: shorter ones are alike for having said little
 _SENTENCES = 4096  # whose vectors are put by at once
@@ -40,33 +42,40 @@ def find_patterns(
     model: MemoryModel | None,
     *,
     encoder: str | None = None,
-    triggers: int = 25,
+    triggers: int | None = None,
     device: str = "auto",
     progress: Tell = nobody,
 ) -> None:
-    """Label what the first triggers of every memory share: patterns.parquet, with the machine as annotator.
+    """Label what the first triggers (25) of every memory share: patterns.parquet, with the machine as annotator.
 
-    Vectors come from the encoder that is named, or installed, or from the model's middle layer (`encoder="model"`).
+    Meaning is read by the encoder that is named, or else one that is installed, or else by the model's middle layer, which
+    `encoder="model"` asks for. What was found by another encoder, or in more or fewer triggers, is found anew.
     """
     study.need("triggers")
+    if triggers is not None and not LEAST <= triggers <= _WIDEST:
+        raise InputError(f"pattern_triggers is {triggers}. Expected {LEAST} to {_WIDEST}.")
+    held = study.manifest["stages"].get("patterns", {}) if study.has("patterns") else {}
+    if held and encoder is None and triggers in (None, held["pattern_triggers"]):
+        return
     found = None if encoder == "model" else find_encoder(encoder, device)
-    asked: dict[str, Any] = {"encoder": _source(found, model), "pattern_triggers": triggers}
-    if study.has("patterns") and asked.items() <= study.manifest["stages"]["patterns"].items():
+    asked: dict[str, Any] = {"encoder": _source(found, model), "pattern_triggers": triggers or TRIGGERS}
+    if asked.items() <= held.items():
         return
     start = time.perf_counter()
-    table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", triggers)])
+    table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", asked["pattern_triggers"])])
     prefixes, sample = read_prefixes(study, table, sampled(study, study.settings["seed"]), progress=progress)
     reading = _Reading(study, prefixes, sample)
-    reader: Reader | None = None
-    if found is not None:
-        reader = EncoderReader(found, prefixes)
-    elif model is not None:
-        reader = ModelReader(model, study, prefixes)
-    reading.read(reader, asked, progress)
+    reading.read(_reader(study, found, model, prefixes), asked, progress)
     rows, counts = _found(study, table, reading, progress)
     _write(study, rows)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **asked, **counts)
     shutil.rmtree(study.path(_FOLDER), ignore_errors=True)
+
+
+def _reader(study: Study, encoder: Encoder | None, model: MemoryModel | None, prefixes: Prefixes) -> Reader | None:
+    if encoder is not None:
+        return EncoderReader(encoder, prefixes)
+    return None if model is None else ModelReader(model, study, prefixes)
 
 
 def _source(encoder: Encoder | None, model: MemoryModel | None) -> str | None:

@@ -61,7 +61,15 @@ def find_encoder(wanted: str | None, device: str = "auto") -> Encoder | None:
     """The encoder that is asked for, or one that is installed, or None."""
     if wanted is not None:
         return Encoder(str(Path(wanted).expanduser()), device)
+    folder = _installed()
+    return None if folder is None else Encoder(str(folder), device)
+
+
+def is_there(wanted: str | None) -> bool:
+    """Whether an encoder will read, and not the studied model ("model")."""
+    return wanted != "model" and (wanted is not None or _installed() is not None)
+
+
+def _installed() -> Path | None:
     spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    return Encoder(str(Path(spec.origin).parent / "model"), device)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"

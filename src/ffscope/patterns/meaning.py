@@ -106,6 +106,11 @@ class Chance:
             best[here] = _above(self._best[int(n)], linked.best[here])
         return whole, best
 
+    def unlike(self, size: int) -> float:
+        """How close a set of so many is that one in twenty random ones is."""
+        self._drawn(size)
+        return float(self._whole[size][int(0.95 * _SETS)])
+
     def joining(self, size: int) -> float:
         """How close on average to a group of so many a prefix must be to be one of it."""
         if size not in self._joining:

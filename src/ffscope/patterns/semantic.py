@@ -7,7 +7,7 @@ import numpy as np
 from ffscope.corpus.batches import Array
 from ffscope.patterns.about import Documents, Words
 from ffscope.patterns.candidates import Rates, gather
-from ffscope.patterns.chance import corrected, tail
+from ffscope.patterns.chance import corrected, tail, tails
 from ffscope.patterns.describe import quoted, words_within
 from ffscope.patterns.given import Given, Subject
 from ffscope.patterns.meaning import Chance, Linked, link, without_repeats
@@ -16,6 +16,7 @@ from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 
 LEVEL = 0.01  # the chance that prefixes drawn at random pass one of the tests below
 _ROUNDS = 3  # subjects of a memory
+_WORTH = 0.05  # the chance, before it is corrected, of what is worth a closer look
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,11 @@ class Layer:
         triggers, rates = self.triggers, self.sample.rates
         found = gather(triggers.prefixes, triggers.memory, triggers.bit, rates.forms, least=LEAST)
         expected = expected_rates(found, triggers, rates)
+        tested = self.tested[found.memory]
+        hits, trials = (np.bitwise_count(bits).astype(np.int64) for bits in (found.bits & tested, tested))
         made: dict[int, list[Feature]] = {}
-        for i, memory in enumerate(found.memory.tolist()):
+        for i in np.flatnonzero(tails(trials, hits, expected) < np.log(_WORTH)).tolist():
+            memory = int(found.memory[i])
             form = rates.forms[found.form[i]]
             subject = int(found.form[i]), form, int(found.code[i])
             feature = Feature(form.name, subject, int(found.bits[i]), float(expected[i]), int(found.example[i]))
@@ -195,10 +199,16 @@ class Layer:
 
     def _inside_close(self, memory: int, bits: int, rows: Array) -> list[Group]:
         read = bits & int(self.has_whole[memory])
-        if read.bit_count() < LEAST:
+        if read.bit_count() < LEAST or not self._promising(memory, read):
             return []
         chance = self.sample.given.closer(rows, self.whole[memory, set_bits(read)])
         return [Group(self._near(memory, read, read), chance, "whole")]
+
+    def _promising(self, memory: int, bits: int) -> bool:
+        """Whether prefixes are closer than most random ones: if not, there is no need to hold them against closer ones."""
+        total, count = self.whole[memory, set_bits(bits)].sum(0), bits.bit_count()
+        pairs = (float(total @ total) - count) / 2
+        return pairs / np.sqrt(count * (count - 1) / 2) >= self.sample.whole.unlike(count)
 
     def _inside_subjects(self, memory: int, bits: int, rows: Array) -> list[Group]:
         features = [one for one in self.features.get(memory, ()) if one.form != "content word"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-DRAWS = 2000
+DRAWS, _AT_ONCE = 2000, 100
 _ENDS = (0.025, 0.975)
 
 Array = np.ndarray
@@ -35,9 +35,13 @@ def mean_of_clusters(sums: Array, counts: Array, generator: np.random.Generator)
     """
     if not counts.any():
         return None, None
-    picked = generator.integers(len(sums), size=(DRAWS, len(sums)))
-    totals, rows = sums[picked].sum(1), counts[picked].sum(1)
-    return _interval(totals[rows > 0] / rows[rows > 0])
+    # Some draws at a time, since a model may have 100,000 memories.
+    means = []
+    for _ in range(0, DRAWS, _AT_ONCE):
+        picked = generator.integers(len(sums), size=(_AT_ONCE, len(sums)))
+        totals, rows = sums[picked].sum(1), counts[picked].sum(1)
+        means.append(totals[rows > 0] / rows[rows > 0])
+    return _interval(np.concatenate(means))
 
 
 def _interval(drawn: Any) -> Interval:

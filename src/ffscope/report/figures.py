@@ -1,4 +1,4 @@
-"""The paper's figures 3 to 11, each one altair specification made from an entry of the summary."""
+"""The paper's figures 2 to 11, each one altair specification made from an entry of the summary."""
 
 import json
 from collections.abc import Callable
@@ -12,6 +12,8 @@ import vl_convert
 from ffscope.cases import CASES
 from ffscope.errors import StudyError
 from ffscope.report.paper import PAPER
+from ffscope.report.patterns import LABELS
+from ffscope.tokens import visible
 
 Entry = dict[str, Any]
 _WIDTH, _HEIGHT = 460, 240
@@ -27,7 +29,8 @@ _BLUE, _SKY, _YELLOW, _BLACK, _RED, _GREEN, _GREY = (
     "#999999",
 )
 _REMOVED = {"first": _BLUE, "random": _GREEN, "last": _RED}
-_CASE_COLOURS = {"residual": _BLUE, "agreement": _SKY, "composition": _YELLOW, "ffn": _BLACK}
+_CASE_COLOURS: dict[str, str] = dict(zip(CASES, (_BLUE, _SKY, _YELLOW, _BLACK), strict=True))
+_LABEL_COLOURS = dict(zip(LABELS, (_BLUE, _YELLOW, _GREEN, "#d9d9d9"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -57,20 +60,29 @@ class Figure:
         return {"image/svg+xml": self.svg(), "text/plain": f"Figure {self.number}: {self.title}"}
 
 
-def figure(name: str, summary: dict[str, Any]) -> Figure:
-    """One figure, by its name."""
+def figure(name: str, summary: dict[str, Any], annotators: list[str] | None = None) -> Figure:
+    """One figure, by its name; that of patterns as some annotators have it, or all of them side by side."""
     if name not in _FIGURES:
         raise StudyError(f"There is no figure {name!r}. The figures are: {', '.join(_FIGURES)}.")
     if name not in summary:
         raise StudyError(f"This study has nothing for the figure {name!r} yet. It has: {', '.join(summary)}.")
     title, draw = _FIGURES[name]
-    chart = draw(summary[name]).properties(title=alt.Title(title, anchor="start", fontWeight="normal", fontSize=13))
+    entry = summary[name] if annotators is None or name != "patterns" else _of(annotators, summary[name])
+    chart = draw(entry).properties(title=alt.Title(title, anchor="start", fontWeight="normal", fontSize=13))
     return Figure(name, summary[name]["figure"], title, _styled(chart))
 
 
-def figures(summary: dict[str, Any]) -> list[Figure]:
+def figures(summary: dict[str, Any], annotators: list[str] | None = None) -> list[Figure]:
     """Every figure that a study has something for, in the paper's order."""
-    return [figure(name, summary) for name in _FIGURES if name in summary]
+    return [figure(name, summary, annotators) for name in _FIGURES if name in summary]
+
+
+def _of(annotators: list[str], entry: Entry) -> Entry:
+    """The patterns of some annotators alone."""
+    missing = [name for name in annotators if name not in entry["annotators"]]
+    if missing:
+        raise StudyError(f"{missing[0]!r} has no patterns here. Those who have: {', '.join(entry['annotators'])}.")
+    return {**entry, "annotators": {name: entry["annotators"][name] for name in annotators}}
 
 
 def _styled(chart: Any) -> Any:
@@ -282,28 +294,42 @@ def _residual_probability(entry: Entry) -> Any:
     return _boxes("residual_prob", entry, y, _paper("residual_probability", entry))
 
 
+def _patterns(entry: Entry) -> Any:
+    """One panel for every annotator."""
+    panels = []
+    for name, found in entry["annotators"].items():
+        panel = _stacked({**entry, **found}, _LABEL_COLOURS, "prefixes", "label", "patterns")
+        panels.append(panel.properties(title=visible(name)) if len(entry["annotators"]) > 1 else panel)
+    return panels[0] if len(panels) == 1 else alt.hconcat(*panels)
+
+
 def _cases(entry: Entry) -> Any:
+    return _stacked(entry, _CASE_COLOURS, "examples", "case", "cases")
+
+
+def _stacked(entry: Entry, colours: dict[str, str], axis: str, legend: str, paper: str) -> Any:
+    """Bars by layer that add up to all."""
+    names = list(colours)
     colour = alt.Color(
         "series:N",
-        scale=alt.Scale(domain=list(CASES), range=[_CASE_COLOURS[case] for case in CASES]),
-        legend=alt.Legend(title="case"),
+        scale=alt.Scale(domain=names, range=list(colours.values())),
+        legend=alt.Legend(title=legend),
     )
-    bars = alt.Chart(_rows(entry, *CASES)).transform_calculate(order=f"indexof({list(CASES)}, datum.series)")
+    bars = alt.Chart(_rows(entry, *names)).transform_calculate(order=f"indexof({names}, datum.series)")
     return _layered(
         bars.mark_bar(size=_bar_width(entry), stroke="white", strokeWidth=0.5).encode(
             x=_layer_axis(entry),
-            y=alt.Y(
-                "value:Q", title="examples", stack="zero", axis=alt.Axis(format="~%"), scale=alt.Scale(domain=[0, 1])
-            ),
+            y=alt.Y("value:Q", title=axis, stack="zero", axis=alt.Axis(format="~%"), scale=alt.Scale(domain=[0, 1])),
             color=colour,
             order="order:Q",
             tooltip=_tooltip(percent=True),
         ),
-        _paper("cases", entry),
+        _paper(paper, entry),
     )
 
 
 _FIGURES: dict[str, tuple[str, Callable[[Entry], Any]]] = {
+    "patterns": ("What covers the prefixes that trigger memories", _patterns),
     "mutation": ("Change in coefficient when a token of the trigger is removed", _mutation),
     "agreement": ("Memories whose value ranks the first trigger's next token highest", _agreement),
     "next_rank": ("Rank of the first trigger's next token in the value", _next_rank),

@@ -11,7 +11,7 @@ import duckdb
 import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
-from ffscope.queries import open_tables, predictive_values, spellings
+from ffscope.queries import open_tables, pattern_examples, predictive_values, spellings
 from ffscope.report.figures import Figure, figures
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
@@ -20,6 +20,7 @@ from ffscope.study import Study
 from ffscope.tokens import visible
 
 _FORMATS = ("png", "svg", "html")
+_TABLES = ("pattern_examples", "predictive_values", "last_layer")
 _SHOWN = 60  # characters of a trigger
 
 
@@ -34,12 +35,12 @@ class Change:
     related: bool
 
 
-def write_report(study: Study, *, progress: Tell = nobody) -> Path:
-    """Leave summary.json, figures/ and report.html in a study; gives the path of the page."""
+def write_report(study: Study, *, annotators: list[str] | None = None, progress: Tell = nobody) -> Path:
+    """Leave summary.json, figures/ and report.html in a study; gives the path of the page. Figure 2 is of some annotators or all."""
     study.need("triggers")
     start = time.perf_counter()
     summary = write_summary(study)
-    drawn = figures(summary)
+    drawn = figures(summary, annotators)
     study.make_folder("figures")
     for number, figure in enumerate(drawn):
         progress(Progress("report", number, len(drawn), unit="figures"))
@@ -69,7 +70,8 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
         summary=summary,
         telling=telling(summary),
         figures=[(figure, sentence(figure.name, summary), _image(figure)) for figure in drawn],
-        sentences={name: sentence(name, summary) for name in ("predictive_values", "last_layer") if name in summary},
+        sentences={name: sentence(name, summary) for name in _TABLES if name in summary},
+        examples=pattern_examples(study.folder) if "pattern_examples" in summary else [],
         values=predictive_values(study.folder) if "predictive_values" in summary else [],
         changes=last_layer_changes(study) if "last_layer" in summary else [],
         layers=layers,

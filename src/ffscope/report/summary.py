@@ -11,8 +11,9 @@ import duckdb
 import numpy as np
 
 from ffscope.cases import CASES
-from ffscope.queries import open_tables, predictive_values
+from ffscope.queries import open_tables, pattern_examples, predictive_values
 from ffscope.report import bootstrap
+from ffscope.report.patterns import by_annotator
 from ffscope.study import Study
 
 Array = np.ndarray
@@ -38,6 +39,9 @@ def summarise(study: Study) -> dict[str, Any]:
                 found = maker(_Asked(study, database, name))
                 if found is not None:
                     made[name] = {**found, "model_layers": study.manifest["model"]["layers"]}
+        found = _patterns(_Asked(study, database, "patterns"))  # people may have looked where the machine has not
+        if found is not None:
+            made["patterns"] = {**found, "model_layers": study.manifest["model"]["layers"]}
     return made
 
 
@@ -279,6 +283,25 @@ def _last_layer(asked: _Asked) -> dict[str, Any]:
     }
 
 
+def _patterns(asked: _Asked) -> dict[str, Any] | None:
+    annotators = by_annotator(asked.study, asked.database, asked.generator)
+    if not annotators:
+        return None
+    first = next(iter(annotators.values()))  # the machine, where it has looked
+    encoder = asked.study.manifest["stages"].get("patterns", {}).get("encoder")
+    return {"figure": 2, **first, "annotators": annotators, "encoder": encoder}
+
+
+def _pattern_examples(asked: _Asked) -> dict[str, Any]:
+    rows = pattern_examples(asked.study.folder)
+    return {
+        "table": 1,
+        "count": len(rows),
+        "memories": [row.memory for row in rows],
+        "patterns": [[pattern.description for pattern in row.patterns] for row in rows],
+    }
+
+
 _MAKERS: dict[str, dict[str, Callable[[_Asked], dict[str, Any] | None]]] = {
     "mutation": {"mutation": _mutation},
     "agreement": {
@@ -294,6 +317,7 @@ _MAKERS: dict[str, dict[str, Callable[[_Asked], dict[str, Any] | None]]] = {
         "cases": _cases,
         "last_layer": _last_layer,
     },
+    "patterns": {"pattern_examples": _pattern_examples},
 }
 
 
