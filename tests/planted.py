@@ -266,7 +266,7 @@ def _nothing(streams, generator):
 
 
 def score(planted, rows):
-    """Recall and precision by kind, recall by what was planted, and the share of memories planted with nothing that got something."""
+    """Recall and precision by kind, recall by what was planted, and the share of memories of nothing that were given something."""
     by_memory = {}
     for row in rows:
         by_memory.setdefault(row["memory"], []).append(row)
@@ -300,3 +300,27 @@ def _is(row, kind, ranks, words):
         word in row["description"] or marks.get(word, word) in row["description"] for word in words
     )
     return row["kind"] == kind and named and len(set(row["covers"]) & ranks) >= max(3, share * len(ranks))
+
+
+def by_hand(folder, texts, fires, *, language="en", tokenizer=None, **reading):
+    """A study of some texts, one document each, whose memories have given triggers: (sentence, position), best first."""
+    tokenizer = tokenizer or make_tokenizer(texts, size=400)
+    corpus = folder.with_suffix(".jsonl")
+    corpus.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    with Study.writing(folder, account(len(fires), len(tokenizer))) as study:
+        write_sentences(study, tokenizer, Reading(str(corpus), language=language, **reading))
+        rows = [
+            dict(zip(SCHEMAS["triggers.parquet"].names, (0, memory, rank, 100.0 - rank, *place, 0), strict=True))
+            for memory, places in enumerate(fires)
+            for rank, place in enumerate(places, 1)
+        ]
+        _write(study, rows, len(fires))
+    return study
+
+
+def prefixes_of(study):
+    """Every searched prefix of a study: (sentence, position) and its text."""
+    rows = pq.read_table(study.path("sentences.parquet"), filters=[("held_out", "==", False)]).to_pylist()
+    return [
+        ((row["sentence"], position), row["text"][:end]) for row in rows for position, end in enumerate(row["ends"])
+    ]

@@ -208,7 +208,7 @@ class Layer:
         """Whether prefixes are closer than most random ones: if not, there is no need to hold them against closer ones."""
         total, count = self.whole[memory, set_bits(bits)].sum(0), bits.bit_count()
         pairs = (float(total @ total) - count) / 2
-        return pairs / np.sqrt(count * (count - 1) / 2) >= self.sample.whole.unlike(count)
+        return bool(pairs / np.sqrt(count * (count - 1) / 2) >= self.sample.whole.unlike(count))
 
     def _inside_subjects(self, memory: int, bits: int, rows: Array) -> list[Group]:
         features = [one for one in self.features.get(memory, ()) if one.form != "content word"]

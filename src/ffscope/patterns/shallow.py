@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffscope.corpus.batches import Array
-from ffscope.patterns.candidates import SHALLOW, Candidates, Form, Rates, gather
+from ffscope.patterns.candidates import CLASS_OF, SHALLOW, Candidates, Form, Rates, gather
 from ffscope.patterns.chance import corrected, tail, tails
 from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.record import LEAST, MOST
@@ -98,7 +98,7 @@ def expected_rates(found: Candidates, triggers: Triggers, rates: Rates) -> Array
 
 def _runs(keys: Array, rows: Array) -> Iterator[tuple[int, Array]]:
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    for start, stop in zip(starts, np.append(starts[1:], len(keys)), strict=True):
+    for start, stop in zip(starts, [*starts[1:], len(keys)][: len(starts)], strict=True):
         yield int(keys[start]), rows[start:stop]
 
 
@@ -117,7 +117,7 @@ def _chosen(found: Candidates, rows: Array, chance: Array, expected: Array, test
             break
         alike = _ALIKE_TOKEN if SHALLOW[found.form[rows[i]]].name == "token" else _ALIKE
         same = [j for j in range(len(rows)) if bits[j] == bits[i] and rate[j] <= alike * rate[i]]
-        i = min(same, key=lambda j: (int(found.form[rows[j]]), j))
+        i = min(same, key=lambda j: (int(found.form[rows[j]]), CLASS_OF.get(int(found.code[rows[j]]), 0), j))
         row = rows[i]
         shared = Shared(
             form=SHALLOW[found.form[row]],

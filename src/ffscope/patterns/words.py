@@ -16,10 +16,10 @@ _WORD = regex.compile(
 _FREQUENT = 100  # words of a text that stand for stop words where there is no list of them
 _ENDINGS = (("ies", "y"), ("s", ""), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""))
 
-# What a word can be seen to be, each with the words that describe a prefix that ends with one.
+# What a word can be seen to be, each with the words that describe a prefix that ends with one; the narrower before the wider.
 CLASSES = {
-    "number": "a number",
     "year": "a year",
+    "number": "a number",
     "ordinal": "an ordinal number",
     "opening quote": "an opening quote",
     "closing quote": "a closing quote",
@@ -31,8 +31,8 @@ CLASSES = {
     "initial": "a single capital letter",
 }
 _SHAPES = {
-    "number": regex.compile(r"\p{N}+(?:[.,:]\p{N}+)*"),
     "year": regex.compile(r"1\d{3}|20\d{2}"),
+    "number": regex.compile(r"\p{N}+(?:[.,:]\p{N}+)*"),
     "ordinal": regex.compile(r"\d*(?:1st|2nd|3rd|\dth)", regex.IGNORECASE),
     "opening quote": regex.compile(r"[“‘«„]"),
     "closing quote": regex.compile(r"[”’»]"),

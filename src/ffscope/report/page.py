@@ -36,7 +36,7 @@ class Change:
 
 
 def write_report(study: Study, *, annotators: list[str] | None = None, progress: Tell = nobody) -> Path:
-    """Leave summary.json, figures/ and report.html in a study; gives the path of the page. Figure 2 is of some annotators or all."""
+    """Leave summary.json, figures/ and report.html in a study; gives the page's path. Figure 2 is of some annotators or all."""
     study.need("triggers")
     start = time.perf_counter()
     summary = write_summary(study)

