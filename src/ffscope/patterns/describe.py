@@ -21,6 +21,11 @@ def quoted(text: str) -> str:
 
 def describe(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[str]) -> str:
     """A form, in words; `members` are the rows that have it, `tokens` how tokens are shown."""
+    often = [_said(one, prefixes, members, tokens).removeprefix("ends with ") for one in shared.often]
+    return f"{_said(shared, prefixes, members, tokens)}{', often ' if often else ''}{', '.join(often)}"
+
+
+def _said(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[str]) -> str:
     name, example = shared.form.name, shared.example
     place = int(prefixes.last[example])
     if name == "class":

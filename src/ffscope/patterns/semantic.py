@@ -57,7 +57,7 @@ class Layer:
 
     def __init__(self, triggers: Triggers, whole: Array, last: Array, sample: Sample) -> None:
         self.triggers, self.sample = triggers, sample
-        self.tested = triggers.tested()
+        self.tested = triggers.tested
         self.memories, self.width = len(self.tested), int(triggers.bit.max(initial=0)) + 1
         self.rows = np.full((self.memories, self.width), -1)
         self.rows[triggers.memory, triggers.bit] = np.arange(len(triggers.memory))

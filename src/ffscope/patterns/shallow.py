@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from math import log
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from ffscope.patterns.record import LEAST, MOST
 
 LEVEL = 0.01  # the chance that prefixes drawn at random are given any shallow pattern
 _MOST_OF = 0.6
+_OFTEN = 2  # longer runs of words that are named
 _FURTHEST = 4  # words before the last that a form may fix
 _ALIKE, _ALIKE_TOKEN = (
     1.25,
@@ -28,10 +31,11 @@ class Triggers:
     memory: Array
     bit: Array
 
+    @cached_property
     def tested(self) -> Array:
         """Of each memory, the bits of the best prefix of every sentence: others of the sentence share what it says anyway."""
         memories = int(self.memory.max()) + 1 if len(self.memory) else 0
-        _, first = np.unique(np.stack([self.memory, self.prefixes.row]), axis=1, return_index=True)
+        _, first = np.unique(self.memory.astype(np.int64) << 32 | self.prefixes.row, return_index=True)
         found = np.zeros(memories, dtype=np.uint64)
         np.bitwise_or.at(found, self.memory[first], np.left_shift(np.uint64(1), self.bit[first].astype(np.uint64)))
         return found
@@ -58,12 +62,13 @@ class Shared:
     example: int
     closest: tuple[Form, int]
     apart: int
+    often: tuple["Shared", ...] = ()  # longer runs of words that some of these end with, more than chance would have it
 
 
 def find_shared(triggers: Triggers, rates: Rates) -> dict[int, list[Shared]]:
     """The surface forms of every memory that has any, best first."""
     found = gather(triggers.prefixes, triggers.memory, triggers.bit, SHALLOW, least=LEAST)
-    tested = triggers.tested()
+    tested = triggers.tested
     expected = expected_rates(found, triggers, rates)
     trials = np.bitwise_count(tested)[found.memory].astype(np.int64)
     hits = np.bitwise_count(found.bits & tested[found.memory]).astype(np.int64)
@@ -85,7 +90,7 @@ def expected_rates(found: Candidates, triggers: Triggers, rates: Rates) -> Array
     """The share of prefixes as long as a memory's that would have each thing by chance."""
     rate = rates.of(found.form, found.code)
     width = int(triggers.bit.max(initial=0)) + 1
-    tested = triggers.tested()[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)
+    tested = triggers.tested[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)
     for number, form in enumerate(rates.forms):
         here = found.form == number
         if form.words and here.any():
@@ -108,29 +113,40 @@ def _chosen(found: Candidates, rows: Array, chance: Array, expected: Array, test
     rate = [float(expected[row]) for row in rows]
     tried = int(found.tried[found.memory[rows[0]]])
     logs = [float(chance[row]) for row in rows]
-    picked: list[Shared] = []
+    picked: list[int] = []
     left = tested
     while len(picked) < MOST and left.bit_count() >= LEAST:
-        fresh = [(_left(bits[i], left, rate[i], logs[i], tested), i) for i in range(len(rows))]
-        best, i = min(fresh)
-        if best + np.log(tried) > np.log(LEVEL):
+        best, i = min((_left(bits[i], left, rate[i], logs[i], tested), i) for i in range(len(rows)))
+        if best + log(tried) > log(LEVEL):
             break
         alike = _ALIKE_TOKEN if SHALLOW[found.form[rows[i]]].name == "token" else _ALIKE
         same = [j for j in range(len(rows)) if bits[j] == bits[i] and rate[j] <= alike * rate[i]]
-        i = min(same, key=lambda j: (int(found.form[rows[j]]), CLASS_OF.get(int(found.code[rows[j]]), 0), j))
-        row = rows[i]
-        shared = Shared(
-            form=SHALLOW[found.form[row]],
-            code=int(found.code[row]),
-            bits=bits[i],
-            p_value=corrected(logs[i], tried),
-            example=int(found.example[row]),
-            closest=_closest(found, rows, bits[i], rate),
-            apart=_apart(found, rows, i, fixed),
-        )
-        picked.append(shared)
+        picked.append(min(same, key=lambda j: (int(found.form[rows[j]]), CLASS_OF.get(int(found.code[rows[j]]), 0), j)))
         left &= ~bits[i]
-    return picked
+
+    def shared(i: int, often: tuple[Shared, ...] = ()) -> Shared:
+        row, own = rows[i], (SHALLOW[found.form[rows[i]]], int(found.code[rows[i]]))
+        closest, apart = _closest(found, rows, bits[i], rate), _apart(found, rows, i, fixed)
+        return Shared(*own, bits[i], corrected(logs[i], tried), int(found.example[row]), closest, apart, often)
+
+    longer = {i: _longer(found, rows, i, rate, tried) for i in picked}
+    nested = {j for i in picked for j in longer[i]}
+    return [shared(i, tuple(shared(j) for j in longer[i][:_OFTEN])) for i in picked if i not in nested]
+
+
+def _longer(found: Candidates, rows: Array, chosen: int, rate: list[float], tried: int) -> list[int]:
+    """Of forms that add words to a chosen one, those that too many of its prefixes have for chance; no two overlap."""
+    bits, fixes = int(found.bits[rows[chosen]]), set(SHALLOW[found.form[rows[chosen]]].fixes)
+    taken, kept = 0, []
+    for j, row in enumerate(rows):
+        some, more = int(found.bits[row]), set(SHALLOW[found.form[row]].fixes)
+        if not fixes or not fixes < more or some & ~bits or some & taken or some == bits:
+            continue
+        chance = tail(bits.bit_count(), some.bit_count(), min(rate[j] / rate[chosen], 0.99))
+        if chance + log(tried) <= log(LEVEL):
+            taken |= some
+            kept.append(j)
+    return kept
 
 
 def _closest(found: Candidates, rows: Array, bits: int, rate: list[float]) -> tuple[Form, int]:

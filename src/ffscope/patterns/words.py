@@ -10,7 +10,7 @@ from ffscope.corpus.batches import Array
 # Scripts that are written without spaces give one word for each character, so that runs of them are n-grams.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(
-    rf"[{_UNSPACED}]\p{{M}}*|\p{{N}}+(?:[.,:]\p{{N}}+)+|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*|[^\w\s]",
+    rf"[{_UNSPACED}]\p{{M}}*|\p{{N}}+(?:[.,:]\p{{N}}+)+|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*|([^\w\s])\1*",
     regex.VERSION1,
 )
 _FREQUENT = 100  # words of a text that stand for stop words where there is no list of them
@@ -38,7 +38,7 @@ _SHAPES = {
     "closing quote": regex.compile(r"[”’»]"),
     "opening bracket": regex.compile(r"[(\[{]"),
     "closing bracket": regex.compile(r"[)\]}]"),
-    "end mark": regex.compile(r"[.!?…。！？।]"),
+    "end mark": regex.compile(r"[.!?…。！？।]+"),
     "capitalised": regex.compile(r"\p{Lu}\p{Ll}[\p{L}\p{M}'’]*"),
     "capitals": regex.compile(r"\p{Lu}{2,}"),
     "initial": regex.compile(r"\p{Lu}"),
@@ -48,7 +48,7 @@ _SHAPES = {
 def words_of(text: str) -> tuple[list[str], list[int], list[int]]:
     """The words of a text, and where each starts and ends. Straight quotes are turned the way they face."""
     found = list(_WORD.finditer(text))
-    words = [match[0] if match[0] != '"' else _facing(text, match.start()) for match in found]
+    words = [_facing(text, match.start()) if match[0][0] == '"' else match[0] for match in found]
     return words, [match.start() for match in found], [match.end() for match in found]
 
 
