@@ -198,9 +198,7 @@ def _write(study, rows, count):
         "memories": None,
         "negative": False,
     }
-    study.finish(
-        "triggers", settings, seconds=0.0, tokens=0, sentences=study.manifest["corpus"]["searched"]["sentences"]
-    )
+    study.finish("triggers", settings, seconds=0.0, tokens=0, **study.manifest["corpus"]["searched"])
 
 
 def _last_word(streams, generator):

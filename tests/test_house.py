@@ -17,7 +17,8 @@ READING_SIDE = ["duckdb", "sentencex", "altair", "vl_convert", "fastapi", "uvico
 TORCH_SIDE = [
     name
     for name in MODULES
-    if name.split(".")[0] in ("models", "analysis", "cli", "corpus", "running", "pipeline", "study", "terminal")
+    if name.split(".")[0]
+    in ("models", "analysis", "cli", "corpus", "running", "patterns", "pipeline", "study", "terminal")
     and name != "running.fused"  # which is for GPUs that have Triton
 ]
 
@@ -65,7 +66,8 @@ def test_a_study_is_read_without_torch():
 import sys
 for name in ("torch", "transformers", "triton"): sys.modules[name] = None
 import ffscope.queries, ffscope.study, ffscope.cli, ffscope.terminal, ffscope.results, ffscope.report.page
-import ffscope.analysis.agreement
+import ffscope.analysis.agreement, ffscope.annotating.step, ffscope.annotating.terminal, ffscope.labelling.labeller
+import ffscope.patterns.semantic, ffscope.patterns.describe
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import ffscope
 import tiny
-from ffscope import read
+from endpoints import serving
+from ffscope import Memory, read
 from ffscope.analysis.patterns import find_patterns
+from ffscope.annotating.records import write
 from ffscope.cli import app
 from ffscope.errors import InputError, SourceError, StudyError
 from ffscope.patterns.candidates import SHALLOW, Rates, gather
@@ -28,6 +31,7 @@ from ffscope.patterns.shallow import Triggers, find_shared
 from ffscope.patterns.topics import topics_of
 from ffscope.patterns.words import CLASSES, Lexicon, words_of
 from ffscope.queries import memory_page, pattern_examples
+from ffscope.report.page import write_report
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 from planted import by_hand, make_tokenizer, plant, prefixes_of, score
@@ -466,6 +470,70 @@ def test_the_command_and_what_it_leaves(study):
     (example,) = pattern_examples(study.folder)
     assert 1 <= len(example.triggers) <= 3
     assert example.patterns
+
+
+def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplog):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    found(study)
+    with serving() as server:
+        asked = [
+            "patterns",
+            str(study.folder),
+            "--labeller",
+            server.url,
+            "--labeller-memories",
+            "3",
+            "--labeller-price",
+            "1,2",
+        ]
+        result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    assert "llm:tiny-model" in result.output
+    rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
+    labelled = [row for row in rows if row["annotator"] == "llm:tiny-model"]
+    assert labelled
+    assert [row for row in rows if row["annotator"] == "machine"] == [
+        row for row in found(study) if row["annotator"] == "machine"
+    ]
+    wrong = CliRunner().invoke(app, ["patterns", str(study.folder), "--labeller", "http://127.0.0.1:9"])
+    assert wrong.exit_code != 0
+
+
+def test_figure_2_by_people_and_by_machine_side_by_side(study):
+    found(study)
+    patterns = [
+        Pattern("semantic", "buildings", tuple(range(1, 11))),
+        Pattern("shallow", "castle", tuple(range(5, 21))),
+    ]
+    with Study.adding(study.folder) as opened:
+        write(opened, "ada <b>", Memory(0, 0), patterns)
+        write_report(opened)
+    summary = json.loads(study.path("summary.json").read_text())["patterns"]
+    assert "ada <b>" in summary["annotators"]
+    assert "machine" in summary["annotators"]
+    mine = summary["annotators"]["ada <b>"]
+    shares = {name: series["value"][0] for name, series in mine["series"].items()}
+    assert shares == pytest.approx({"shallow": 0.4, "both": 0.24, "semantic": 0.16, "not covered": 0.2})
+    assert mine["patterns_per_memory"] == 2
+    page = study.path("report.html").read_text()
+    assert "ada <b>" not in page
+    alone = ffscope.open(study.folder).figure("patterns", annotators=["ada <b>"])
+    both = ffscope.open(study.folder).figure("patterns", annotators=["machine", "ada <b>"])
+    assert "hconcat" not in alone.chart.to_dict()
+    assert len(both.chart.to_dict()["hconcat"]) == 2
+    with pytest.raises(StudyError, match="'bob' has no patterns here"):
+        ffscope.open(study.folder).figure("patterns", annotators=["bob"])
+    shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
+    assert "buildings (10 prefixes) – ada <b>" in shown.output
+
+
+def test_memories_that_fire_on_one_token_alone(tmp_path, texts):
+    """Prefixes of a single token: there is nothing before it, and nothing is said yet."""
+    first = by_hand(tmp_path / "a", texts, [[]])
+    fires = [place for place, _ in prefixes_of(first) if place[1] == 0][:25]
+    rows = found(by_hand(tmp_path / "b", texts, [fires]))
+    assert [row["kind"] for row in rows] == ["shallow"]
+    assert rows[0]["support"] == 25
 
 
 def test_a_pattern_needs_three_prefixes():

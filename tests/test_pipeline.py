@@ -26,7 +26,7 @@ from ffscope.study import Study
 from studies import make_study, write_corpus
 
 SEARCHING = Searching(top=6)
-ASKED = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5}
+ASKED = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
 
 
 def digests(folder):
@@ -126,7 +126,12 @@ def test_other_numbers_than_the_studys_are_refused(whole, model):
 
 def test_a_slip_is_noticed_before_the_search(model, tmp_path):
     reading = Reading(str(write_corpus(tmp_path / "corpus.jsonl")))
-    for asked, error in (({"exampels": 3}, InputError), ({"examples": 0}, InputError), ({"lens": "nrom"}, LensError)):
+    for asked, error in (
+        ({"exampels": 3}, InputError),
+        ({"examples": 0}, InputError),
+        ({"lens": "nrom"}, LensError),
+        ({"pattern_triggers": 2}, InputError),
+    ):
         with pytest.raises(error, match=next(iter(asked.keys() if error is InputError else asked.values()))):
             run(model, reading, tmp_path / "study", **asked)
         assert not (tmp_path / "study").exists()
@@ -159,7 +164,9 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     page = study.path("report.html").read_text()
     assert "What could not be done" in page
     assert "has no unembedding" in page
-    assert {"mutation", "active"} == set(json.loads(study.path("summary.json").read_text()))
+    assert {"mutation", "active", "patterns", "pattern_examples"} == set(
+        json.loads(study.path("summary.json").read_text())
+    )
 
 
 def test_where_figures_cannot_be_drawn_the_rest_is_done(model, tmp_path, monkeypatch, caplog):
@@ -186,7 +193,7 @@ def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
     study = run(model, Reading(str(tmp_path / "letters.txt")), tmp_path / "study", searching=SEARCHING)
     assert pq.read_table(study.path("mutation.parquet")).num_rows == 0
     assert set(json.loads(study.path("summary.json").read_text())) == {
-        "agreement", "next_rank", "agreement_by_probability", "predictive_values",
+        "agreement", "next_rank", "agreement_by_probability", "predictive_values", "patterns",
     }  # fmt: skip
     assert "agreement" in study.path("report.html").read_text()
 
@@ -250,12 +257,13 @@ def test_the_command_makes_a_study_and_says_what_it_shows(saved, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     asked = [part for name, number in ASKED.items() for part in (f"--{name.replace('_', '-')}", number)]
     said = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *asked)
-    assert len(re.findall("^• ", said, re.MULTILINE)) == 5
+    assert len(re.findall("^• ", said, re.MULTILINE)) == 6
     assert f"{tmp_path / 'study' / 'report.html'}" in said
     by_stage = tmp_path / "by-stage"
     command("triggers", saved, "--corpus", corpus, "--out", by_stage, "--top", 6)
     for stage in STAGES:
-        numbers = {"mutation": asked[2:], "composition": asked[:2], "refinement": asked[:2]}.get(stage, [])
+        of_stage = {"mutation": asked[2:6], "composition": asked[:2], "refinement": asked[:2], "patterns": asked[6:]}
+        numbers = of_stage.get(stage, [])
         assert f"{stage}.parquet" in command(stage, by_stage, *numbers)
     assert "report.html" in command("report", by_stage)
     assert digests(by_stage) == digests(tmp_path / "study")

@@ -26,6 +26,7 @@ from ffscope.study import Study
 from studies import make_study, write_corpus
 
 FIGURES = {
+    "patterns": 2,
     "mutation": 3,
     "agreement": 4,
     "next_rank": 5,
@@ -226,7 +227,7 @@ def test_a_figure_draws_itself_in_a_notebook(summary):
 
 
 def test_a_figure_that_is_not_there_is_named(summary):
-    with pytest.raises(StudyError, match="no figure 'case'. The figures are: mutation, agreement"):
+    with pytest.raises(StudyError, match="no figure 'case'. The figures are: patterns, mutation, agreement"):
         figure("case", summary)
     with pytest.raises(StudyError, match="has nothing for the figure 'cases' yet. It has: agreement"):
         figure("cases", {"agreement": summary["agreement"]})
@@ -267,7 +268,7 @@ def test_the_report_says_what_each_figure_shows(study, summary):
     page.feed(study.path("report.html").read_text())
     for name in FIGURES:
         assert sentence(name, summary) in page.text
-    assert len(telling(summary)) == 5
+    assert len(telling(summary)) == 6
     assert reproduce(study) in page.text
 
 

@@ -11,7 +11,7 @@ from ffscope.analysis.agreement import find_agreement
 from ffscope.analysis.composition import Composition
 from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.mutation import mutate
-from ffscope.analysis.patterns import find_patterns
+from ffscope.analysis.patterns import check_asked, find_patterns
 from ffscope.analysis.refinement import Refinement
 from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.analysis.triggers import Searching, find_triggers
@@ -50,6 +50,7 @@ class Analysing:
         for name in ("examples", "mutation_memories", "mutation_triggers"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}. Expected at least 1.")
+        check_asked(self.encoder, self.pattern_triggers)
 
     @classmethod
     def of(cls, study: Study, asked: dict[str, Any]) -> "Analysing":

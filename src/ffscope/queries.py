@@ -146,7 +146,7 @@ def pattern_examples(folder: Path | str, count: int = 1) -> list[PatternExample]
         drawn = database.execute(
             """
             SELECT layer, memory FROM (SELECT DISTINCT layer, memory FROM patterns WHERE annotator = 'machine')
-            QUALIFY row_number() OVER (PARTITION BY layer ORDER BY hash(layer, memory, ?), memory) <= ? ORDER BY ALL
+            QUALIFY row_number() OVER (PARTITION BY layer ORDER BY md5(concat_ws(' ', ?, layer, memory))) <= ? ORDER BY ALL
             """,
             [study.settings["seed"], count],
         ).fetchall()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ffscope.corpus.batches import Array
 from ffscope.errors import InputError
 from ffscope.memory import Memory
-from ffscope.models.encoder import Encoder, find_encoder
+from ffscope.models.encoder import Encoder, check_folder, find_encoder
 from ffscope.models.memory_model import MemoryModel
 from ffscope.patterns.about import Words, read_documents
 from ffscope.patterns.candidates import SHALLOW, Rates
@@ -52,8 +52,7 @@ def find_patterns(
     `encoder="model"` asks for. What was found by another encoder, or in more or fewer triggers, is found anew.
     """
     study.need("triggers")
-    if triggers is not None and not LEAST <= triggers <= _WIDEST:
-        raise InputError(f"pattern_triggers is {triggers}. Expected {LEAST} to {_WIDEST}.")
+    check_asked(encoder, triggers)
     held = study.manifest["stages"].get("patterns", {}) if study.has("patterns") else {}
     if held and encoder is None and triggers in (None, held["pattern_triggers"]):
         return
@@ -70,6 +69,14 @@ def find_patterns(
     _write(study, rows)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **asked, **counts)
     shutil.rmtree(study.path(_FOLDER), ignore_errors=True)
+
+
+def check_asked(encoder: str | None, triggers: int | None) -> None:
+    """Raise where patterns cannot be found in this way."""
+    if triggers is not None and not LEAST <= triggers <= _WIDEST:
+        raise InputError(f"pattern_triggers is {triggers}. Expected {LEAST} to {_WIDEST}.")
+    if encoder not in (None, "model"):
+        check_folder(str(encoder))
 
 
 def _reader(study: Study, encoder: Encoder | None, model: MemoryModel | None, prefixes: Prefixes) -> Reader | None:

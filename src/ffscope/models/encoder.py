@@ -21,11 +21,7 @@ class Encoder:
 
     def __init__(self, folder: str, device: str) -> None:
         self.name = Path(folder).parent.name.replace("_", "-") if _PACKAGE in folder else Path(folder).name
-        if not (Path(folder) / "config.json").is_file():
-            raise SourceError(
-                f"{folder} holds no encoder: expected a config.json in it. Name a sentence-transformers folder, or install one: "
-                f"{_INSTALL}"
-            )
+        check_folder(folder)
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
             self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
@@ -55,6 +51,15 @@ class Encoder:
         """The last layer's vectors."""
         device = self._model.device
         return self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+
+
+def check_folder(folder: str) -> None:
+    """Raise where a folder holds no encoder."""
+    if not (Path(folder).expanduser() / "config.json").is_file():
+        raise SourceError(
+            f"{folder} holds no encoder: expected a config.json in it. Name a sentence-transformers folder, or install one: "
+            f"{_INSTALL}"
+        )
 
 
 def find_encoder(wanted: str | None, device: str = "auto") -> Encoder | None:

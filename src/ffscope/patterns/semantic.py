@@ -14,7 +14,7 @@ from ffscope.patterns.meaning import Chance, Linked, link, without_repeats
 from ffscope.patterns.record import LEAST, Pattern
 from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 
-LEVEL = 0.01  # the chance that prefixes drawn at random pass one of the tests below
+LEVEL = 0.003  # the chance that prefixes drawn at random pass one of the tests below
 _ROUNDS = 3  # subjects of a memory
 _WORTH = 0.05  # the chance, before it is corrected, of what is worth a closer look
 

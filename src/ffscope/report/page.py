@@ -140,6 +140,12 @@ def reproduce(study: Study) -> str:
     for name in ("lens", "examples", "mutation_memories", "mutation_triggers"):
         if name in settings:
             words += [f"--{name.replace('_', '-')}", str(settings[name])]
+    labelled = study.manifest["stages"].get("patterns", {})
+    if labelled.get("done"):
+        words += ["--pattern-triggers", str(labelled["pattern_triggers"])]
+        words += (
+            ["--encoder", "model"] if labelled["encoder"] and " of the studied model" in labelled["encoder"] else []
+        )
     for name in ("layers", "memories"):
         if settings.get(name) is not None:
             words += [f"--{name}", ",".join(map(str, settings[name]))]
