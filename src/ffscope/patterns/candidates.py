@@ -27,7 +27,8 @@ def mixed(*parts: Array | np.int64) -> Array:
     return made
 
 
-def _at_the_end(prefixes: Prefixes, key: Array, where: Array) -> Codes:
+def _some(key: Array, where: Array) -> Codes:
+    """Of prefixes that each have one code, or none."""
     return np.flatnonzero(where), key[where]
 
 
@@ -36,16 +37,16 @@ def _last_words(prefixes: Prefixes, count: int) -> Codes:
     folded = prefixes.sentences.lexicon.folded
     words = [prefixes.before(distance) for distance in range(count - 1, 0, -1)]
     key = mixed(*(np.where(word < 0, 0, folded[word]) for word in words), folded[prefixes.word], prefixes.part)
-    return _at_the_end(prefixes, key, (prefixes.last >= count - 1) & (prefixes.word > 0))
+    return _some(key, (prefixes.last >= count - 1) & (prefixes.word > 0))
 
 
 def _lemma(prefixes: Prefixes) -> Codes:
     lexicon = prefixes.sentences.lexicon
-    return _at_the_end(prefixes, mixed(lexicon.lemma[prefixes.word]), ~prefixes.part & (prefixes.word > 0))
+    return _some(mixed(lexicon.lemma[prefixes.word]), ~prefixes.part & (prefixes.word > 0))
 
 
 def _token(prefixes: Prefixes) -> Codes:
-    return _at_the_end(prefixes, mixed(prefixes.token), np.ones(len(prefixes), dtype=bool))
+    return _some(mixed(prefixes.token), np.ones(len(prefixes), dtype=bool))
 
 
 def _class(prefixes: Prefixes) -> Codes:
@@ -56,29 +57,29 @@ def _class(prefixes: Prefixes) -> Codes:
 
 def _ending(prefixes: Prefixes) -> Codes:
     ending = prefixes.sentences.lexicon.endings[prefixes.word]
-    return _at_the_end(prefixes, mixed(ending), (ending >= 0) & ~prefixes.part)
+    return _some(mixed(ending), (ending >= 0) & ~prefixes.part)
 
 
 def _before(prefixes: Prefixes, distance: int) -> Codes:
     word = prefixes.before(distance)
-    return _at_the_end(prefixes, mixed(prefixes.sentences.lexicon.folded[word]), word >= 0)
+    return _some(mixed(prefixes.sentences.lexicon.folded[word]), word >= 0)
 
 
 def _pair_before(prefixes: Prefixes, distance: int) -> Codes:
     folded = prefixes.sentences.lexicon.folded
     first, second = prefixes.before(distance + 1), prefixes.before(distance)
-    return _at_the_end(prefixes, mixed(folded[first], folded[second]), first >= 0)
+    return _some(mixed(folded[first], folded[second]), first >= 0)
 
 
 def _first(prefixes: Prefixes) -> Codes:
     """The word that its sentence begins with, where that is not near the end."""
     words = prefixes.sentences.words[np.where(prefixes.last > 0, prefixes.sentences.starts[prefixes.row], 0)]
-    return _at_the_end(prefixes, mixed(prefixes.sentences.lexicon.folded[words]), prefixes.last > 4)
+    return _some(mixed(prefixes.sentences.lexicon.folded[words]), prefixes.last > 4)
 
 
 def _alone(prefixes: Prefixes) -> Codes:
-    alone = prefixes.last == 0
-    return _at_the_end(prefixes, mixed(np.zeros(len(prefixes), dtype=np.int64)), alone)
+    alone = (prefixes.last == 0) & (prefixes.word > 0)
+    return _some(mixed(np.zeros(len(prefixes), dtype=np.int64)), alone)
 
 
 def _within(prefixes: Prefixes, count: int) -> Codes:

@@ -10,7 +10,7 @@ from ffscope.patterns.words import CLASSES
 from ffscope.tokens import visible
 
 _LONGEST = 40
-_ORDINALS = {2: "second", 3: "third", 4: "fourth", 5: "fifth"}
+_ORDINALS = {3: "third", 4: "fourth", 5: "fifth"}
 _CLASSES = [*(f"ends with {said}" for said in CLASSES.values()), "ends inside a word"]
 
 

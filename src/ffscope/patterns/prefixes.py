@@ -167,11 +167,12 @@ class _Reader:
         """The prefixes of one sentence that end at some positions."""
         chosen = np.fromiter(positions, np.int64)
         end = np.asarray(ends)[chosen]
-        last = np.maximum(np.searchsorted(starts, end) - 1, 0)
-        words = np.array(self.words[number] or [0])[last if self.words[number] else np.zeros_like(last)]
+        begun = np.searchsorted(starts, end)  # words; none where the prefix is white space alone
+        last = np.maximum(begun - 1, 0)
+        words = np.where(begun > 0, np.array(self.words[number] or [0])[last], 0)
         part = np.zeros(len(end), dtype=bool)
         if starts:
-            cut = (end < np.asarray(stops)[last]) & (end > np.asarray(starts)[last])
+            cut = (end < np.asarray(stops)[last]) & (begun > 0)
             for i in np.flatnonzero(cut):
                 words[i] = self.lexicon.number(text[starts[last[i]] : end[i]])
                 part[i] = text[end[i]].isalnum()  # "Earth" of "Earth's" is a word, "1" of "1,200" a number

@@ -14,7 +14,7 @@ from ffscope.patterns.meaning import Chance, Linked, link, without_repeats
 from ffscope.patterns.record import LEAST, Pattern
 from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 
-LEVEL = 0.003  # the chance that prefixes drawn at random pass one of the tests below
+LEVEL = 0.005  # the chance that prefixes drawn at random pass one of the tests below
 _ROUNDS = 3  # subjects of a memory
 _WORTH = 0.05  # the chance, before it is corrected, of what is worth a closer look
 
@@ -192,7 +192,7 @@ class Layer:
         )
         found = [*self._inside_subjects(memory, bits, rows), *self._inside_close(memory, bits, rows)]
         best = min(found, key=lambda group: group.p_value, default=None)
-        if best is None or best.p_value > LEVEL / 4 or best.bits.bit_count() < LEAST:
+        if best is None or best.p_value > LEVEL / 2 or best.bits.bit_count() < LEAST:
             return None
         near = self._near(memory, best.bits, form.bits) if best.seen == "whole" else 0
         return Group(best.bits | near, best.p_value, best.seen, best.example)
@@ -221,12 +221,12 @@ class Layer:
         return found
 
     def _merged(self, memory: int, groups: list[Group]) -> list[Group]:
-        """Groups that are mostly the same prefixes as one."""
+        """Groups that are mostly the same prefixes, or some of another's, as one, with the lowest p-value."""
         made: list[Group] = []
         for group in sorted(groups, key=lambda group: group.p_value):
             for i, other in enumerate(made):
                 both, either = (group.bits & other.bits).bit_count(), (group.bits | other.bits).bit_count()
-                if 2 * both >= either or both == group.bits.bit_count():
+                if 2 * both >= either or both == min(group.bits.bit_count(), other.bits.bit_count()):
                     made[i] = Group(other.bits | group.bits, other.p_value, other.seen, other.example)
                     break
             else:

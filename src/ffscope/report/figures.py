@@ -67,22 +67,26 @@ def figure(name: str, summary: dict[str, Any], annotators: list[str] | None = No
     if name not in summary:
         raise StudyError(f"This study has nothing for the figure {name!r} yet. It has: {', '.join(summary)}.")
     title, draw = _FIGURES[name]
-    entry = summary[name] if annotators is None or name != "patterns" else _of(annotators, summary[name])
-    chart = draw(entry).properties(title=alt.Title(title, anchor="start", fontWeight="normal", fontSize=13))
+    drawn = draw(of_annotators(summary, annotators)[name])
+    chart = drawn.properties(title=alt.Title(title, anchor="start", fontWeight="normal", fontSize=13))
     return Figure(name, summary[name]["figure"], title, _styled(chart))
 
 
-def figures(summary: dict[str, Any], annotators: list[str] | None = None) -> list[Figure]:
+def figures(summary: dict[str, Any]) -> list[Figure]:
     """Every figure that a study has something for, in the paper's order."""
-    return [figure(name, summary, annotators) for name in _FIGURES if name in summary]
+    return [figure(name, summary) for name in _FIGURES if name in summary]
 
 
-def _of(annotators: list[str], entry: Entry) -> Entry:
-    """The patterns of some annotators alone."""
+def of_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
+    """A summary with the patterns of some annotators alone; None: of all."""
+    if annotators is None or "patterns" not in summary:
+        return summary
+    entry = summary["patterns"]
     missing = [name for name in annotators if name not in entry["annotators"]]
     if missing:
         raise StudyError(f"{missing[0]!r} has no patterns here. Those who have: {', '.join(entry['annotators'])}.")
-    return {**entry, "annotators": {name: entry["annotators"][name] for name in annotators}}
+    chosen = {name: entry["annotators"][name] for name in annotators}
+    return {**summary, "patterns": {**entry, **next(iter(chosen.values())), "annotators": chosen}}
 
 
 def _styled(chart: Any) -> Any:
@@ -300,7 +304,7 @@ def _patterns(entry: Entry) -> Any:
     for name, found in entry["annotators"].items():
         panel = _stacked({**entry, **found}, _LABEL_COLOURS, "prefixes", "label", "patterns")
         panels.append(panel.properties(title=visible(name)) if len(entry["annotators"]) > 1 else panel)
-    return panels[0] if len(panels) == 1 else alt.hconcat(*panels)
+    return panels[0] if len(panels) == 1 else alt.concat(*panels, columns=2)
 
 
 def _cases(entry: Entry) -> Any:

@@ -12,7 +12,7 @@ import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import open_tables, pattern_examples, predictive_values, spellings
-from ffscope.report.figures import Figure, figures
+from ffscope.report.figures import Figure, figures, of_annotators
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
 from ffscope.report.words import percent, sentence, telling
@@ -39,8 +39,8 @@ def write_report(study: Study, *, annotators: list[str] | None = None, progress:
     """Leave summary.json, figures/ and report.html in a study; gives the page's path. Figure 2 is of some annotators or all."""
     study.need("triggers")
     start = time.perf_counter()
-    summary = write_summary(study)
-    drawn = figures(summary, annotators)
+    summary = of_annotators(write_summary(study), annotators)
+    drawn = figures(summary)
     study.make_folder("figures")
     for number, figure in enumerate(drawn):
         progress(Progress("report", number, len(drawn), unit="figures"))

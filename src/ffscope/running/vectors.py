@@ -1,7 +1,9 @@
-"""What prefixes mean, as vectors: the mean over a prefix of what an encoder, or the studied model's middle layer, makes of it.
+"""What prefixes mean, as vectors: the mean over their words of what an encoder, or the studied model's middle layer, makes of them.
 
-A sentence is read once and all its prefixes are means over its first vectors. An encoder looks both ways, so these also hold a
-little of what follows; the prefixes that triggers are held against are read in the same way.
+An encoder reads a sentence once, and all its prefixes are means over its first vectors. It looks both ways, so these also hold a
+little of what follows; the prefixes that triggers are held against are read in the same way. The studied model's own states at a
+trigger are what its key listens to, and would be alike in any model, a random one too. So of it only the vectors of words are
+taken, each the mean over where the word stands in the text at large, and the last word of a prefix is left out.
 """
 
 from abc import ABC, abstractmethod
@@ -24,6 +26,8 @@ _TOKENS = 4096  # of a batch
 _WIDTH = 64  # of what is kept of a vector
 _GIANT = 4.0  # a dimension that varies so many times as much as others is brought down to this
 _FIRST = 1000  # sentences from which it is learnt what to keep
+_WORDS_FROM = 4000  # sentences from which the studied model's vectors of words are taken
+_SENTENCES = 64  # that are read at once from vectors of words
 _UNSAID = 20  # the most frequent words, a third of a text, say little about it
 
 
@@ -37,6 +41,8 @@ class Read(NamedTuple):
 
 class Reader(ABC):
     """Reads sentences, given by their rows, and says where in them a prefix ends."""
+
+    senses = True  # whether the last word's own sense may be compared
 
     @abstractmethod
     def read(self, rows: Array) -> Iterator[Read]: ...
@@ -77,38 +83,71 @@ class EncoderReader(Reader):
         return [self.sentences.lexicon.spelt[word] for word in words[places]], places
 
     def _batch(self, rows: Array, cut: list[tuple[list[int], list[int]]], places: list[Array]) -> Read:
-        longest = max(len(ids) for ids, _ in cut)
+        longest = max(1, *(len(ids) for ids, _ in cut))
         ids, mask = np.zeros((2, len(cut), longest), dtype=np.int64)
         where = np.full((len(cut), longest), -1)
         for row, (numbers, words) in enumerate(cut):
             ids[row, : len(numbers)], mask[row, : len(numbers)] = numbers, 1
-            of_word = np.array(words)
+            of_word = np.array(words, dtype=np.int64)
             where[row, : len(numbers)][of_word >= 0] = places[row][of_word[of_word >= 0]]
         return Read(rows, self.encoder.states(torch.from_numpy(ids), torch.from_numpy(mask)), where)
 
 
 class ModelReader(Reader):
-    """The studied model's middle layer over the tokens of sentences."""
+    """Words by the studied model's middle layer: each content word is the mean over some of the places where it stands."""
 
-    def __init__(self, model: MemoryModel, study: Study, prefixes: Prefixes) -> None:
-        self.model, self.bos = model, bos_of(study, model)
-        self.layer = model.layers // 2
-        self.numbers = prefixes.sentences.number
-        self.tokens = tokens_of(study.path("sentences.parquet"), self.numbers)
+    senses = False
+
+    def __init__(self, model: MemoryModel, study: Study, sample: Prefixes, *, seed: int) -> None:
+        self.sentences = sample.sentences
+        lexicon = self.sentences.lexicon
+        rows = np.unique(sample.row)
+        some = np.sort(np.random.default_rng([seed, 10]).permutation(rows)[:_WORDS_FROM])
+        ends = sample.take(np.flatnonzero(np.isin(sample.row, some) & ~sample.part & lexicon.content[sample.word]))
+        self.vectors, count = (
+            np.zeros((len(lexicon.folds), model.hidden), dtype=np.float32),
+            np.zeros(len(lexicon.folds)),
+        )
+        order, starts = _by_row(ends)
+        for batch, states in _middle(model, study, self.sentences.number, some):
+            for row, sentence in zip(batch.tolist(), states, strict=True):
+                here = order[starts[row] : starts[row + 1]]
+                lemma = lexicon.lemma[ends.word[here]]
+                np.add.at(self.vectors, lemma, sentence[ends.position[here]])
+                np.add.at(count, lemma, 1)
+        met = count > 0
+        self.vectors[met] /= count[met, None]
+        self.vectors[met] -= self.vectors[met].mean(0)
+        self.said = met[lexicon.lemma] & lexicon.content
 
     def ends(self, prefixes: Prefixes) -> Array:
-        return prefixes.position
+        return prefixes.last - 1
 
     def read(self, rows: Array) -> Iterator[Read]:
-        texts = [self.tokens[number] for number in self.numbers[rows].tolist()]
-        lengths = np.array([len(text) for text in texts])
-        for same in by_length(lengths, tokens=_TOKENS, rows=_TOKENS):
-            length = int(lengths[same[0]])
-            inputs = sentence_inputs(self.model, np.stack([texts[i] for i in same]), self.bos)
-            row, position = (torch.from_numpy(axis.ravel()) for axis in np.mgrid[: len(same), -length:0])
-            states = self.model.states_at(inputs, row, position, layers=[self.layer]).output[0]
-            places = np.tile(np.arange(length), (len(same), 1))
-            yield Read(rows[same], states.float().reshape(len(same), length, -1), places)
+        starts, words = self.sentences.starts, self.sentences.words
+        for first in range(0, len(rows), _SENTENCES):
+            some = rows[first : first + _SENTENCES]
+            placed = [np.flatnonzero(self.said[words[starts[row] : starts[row + 1]]]) for row in some]
+            longest = max(1, *(len(places) for places in placed))
+            where = np.full((len(some), longest), -1)
+            states = np.zeros((len(some), longest, self.vectors.shape[1]), dtype=np.float32)
+            for i, (row, places) in enumerate(zip(some, placed, strict=True)):
+                where[i, : len(places)] = places
+                states[i, : len(places)] = self.vectors[self.sentences.lexicon.lemma[words[starts[row] + places]]]
+            yield Read(some, torch.from_numpy(states), where)
+
+
+def _middle(model: MemoryModel, study: Study, numbers: Array, rows: Array) -> Iterator[tuple[Array, Array]]:
+    """The outputs of the middle layer over sentences of one length, some at a time: batch × pos × hidden."""
+    tokens = tokens_of(study.path("sentences.parquet"), numbers[rows])
+    texts = [tokens[number] for number in numbers[rows].tolist()]
+    lengths = np.array([len(text) for text in texts])
+    for same in by_length(lengths, tokens=_TOKENS, rows=_TOKENS):
+        length = int(lengths[same[0]])
+        inputs = sentence_inputs(model, np.stack([texts[i] for i in same]), bos_of(study, model))
+        row, position = (torch.from_numpy(axis.ravel()) for axis in np.mgrid[: len(same), -length:0])
+        states = model.states_at(inputs, row, position, layers=[model.layers // 2]).output[0]
+        yield rows[same], states.float().cpu().numpy().reshape(len(same), length, -1)
 
 
 class Vectors(NamedTuple):
@@ -125,7 +164,7 @@ def read_vectors(reader: Reader, kept: "Kept", prefixes: Prefixes) -> Vectors:
     for read in reader.read(np.unique(prefixes.row)):
         owner, means, final = _prefix_states(read, ends, by_row)
         whole[owner], last[owner] = kept.project(means, final)
-    last[prefixes.part] = 0
+    last[prefixes.part | (not reader.senses)] = 0
     return Vectors(whole, last)
 
 
@@ -153,12 +192,14 @@ def _prefix_states(read: Read, ends: Array, by_row: tuple[Array, Array]) -> tupl
     within = counted[batch] & (read.places[batch] <= ends[owner][:, None])
     number = within.sum(1)
     final = np.where(number > 0, within.shape[1] - 1 - np.argmax(within[:, ::-1], 1), 0)
-    states = read.states.cpu() * torch.from_numpy(counted)[:, :, None]
+    states = torch.where(
+        torch.from_numpy(counted)[:, :, None], read.states.cpu(), 0.0
+    )  # what was not read may be no number
     sums = torch.cumsum(states, 1)[batch, final]
     there = torch.from_numpy(number > 0)[:, None]
-    means = sums / torch.from_numpy(np.maximum(number, 1))[:, None] * there
+    means = torch.where(there, sums / torch.from_numpy(np.maximum(number, 1))[:, None], 0.0)
     at_end = torch.from_numpy(read.places[batch, final] == ends[owner])[:, None] & there
-    return owner, means, states[batch, final] * at_end
+    return owner, means, torch.where(at_end, states[batch, final], 0.0)
 
 
 class Kept:
