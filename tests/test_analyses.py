@@ -86,7 +86,8 @@ def analysed(model, corpus, folder, searching=SEARCHING, stages=STAGES, **asked)
 
 def all_at_once(model, corpus, folder, searching=SEARCHING, **asked):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ffscope.pipeline._report", lambda *_: None)
+        for stage in ("patterns", "report"):  # which have tests of their own
+            patch.setattr(f"ffscope.pipeline._{stage}", lambda *_: None)
         return run(model, Reading(str(corpus), max_tokens=12), folder, searching=searching, **ASKED, **asked)
 
 

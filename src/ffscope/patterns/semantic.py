@@ -107,7 +107,7 @@ class Layer:
                 inside = self._inside(memory, form)
                 if inside is not None:
                     groups.setdefault(memory, []).append(inside)
-        return {memory: self._told(memory, self._merged(memory, some)) for memory, some in groups.items()}
+        return {memory: self._told(memory, _merged(some)) for memory, some in groups.items()}
 
     def _round(self, left: Array) -> dict[int, Group]:
         """The next meaning of each memory, among the prefixes that are left."""
@@ -220,19 +220,6 @@ class Layer:
                 found.append(Group(one.bits & bits, corrected(chance, len(features)), one.form, one.example))
         return found
 
-    def _merged(self, memory: int, groups: list[Group]) -> list[Group]:
-        """Groups that are mostly the same prefixes, or some of another's, as one, with the lowest p-value."""
-        made: list[Group] = []
-        for group in sorted(groups, key=lambda group: group.p_value):
-            for i, other in enumerate(made):
-                both, either = (group.bits & other.bits).bit_count(), (group.bits | other.bits).bit_count()
-                if 2 * both >= either or both == min(group.bits.bit_count(), other.bits.bit_count()):
-                    made[i] = Group(other.bits | group.bits, other.p_value, other.seen, other.example)
-                    break
-            else:
-                made.append(group)
-        return made
-
     def _told(self, memory: int, groups: list[Group]) -> list[Pattern]:
         return [
             Pattern("semantic", self._said(memory, group), self._covered(memory, group.bits), group.p_value)
@@ -257,6 +244,20 @@ class Layer:
         if group.seen in ("topic", "document"):
             return f"about: {words} ({self.sample.documents.name(group.seen, prefixes, group.example)})"
         return f"about: {words}"
+
+
+def _merged(groups: list[Group]) -> list[Group]:
+    """Groups that are mostly the same prefixes, or some of another's, as one, with the lowest p-value."""
+    made: list[Group] = []
+    for group in sorted(groups, key=lambda group: group.p_value):
+        for i, other in enumerate(made):
+            both, either = (group.bits & other.bits).bit_count(), (group.bits | other.bits).bit_count()
+            if 2 * both >= either or both == min(group.bits.bit_count(), other.bits.bit_count()):
+                made[i] = Group(other.bits | group.bits, other.p_value, other.seen, other.example)
+                break
+        else:
+            made.append(group)
+    return made
 
 
 def set_bits(bits: int) -> list[int]:
