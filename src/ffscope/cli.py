@@ -366,7 +366,9 @@ def demo(
 ) -> None:
     """Trace a prompt through the bundled model, then make a small study of it over bundled text."""
     model = "smollm2-135m"
-    small = "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5"
+    small = (
+        "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5 --pattern-triggers 10"
+    )
     study = f"run {model} --corpus vital-articles --out {shlex.quote(str(out_))} {small}"
     for command in (f'trace {model} "The capital of France is" --layers 24-29', study):
         out.print(Text(f"\n$ ffscope {command}", style="bold"), soft_wrap=True)

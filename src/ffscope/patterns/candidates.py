@@ -173,11 +173,11 @@ def grouped(memory: Array, form: Array, code: Array, bit: Array, owner: Array, *
     """Equal codes of one memory together."""
     memories = int(memory.max()) + 1 if len(memory) else 0
     key = mixed(memory, code.view(np.int64))
-    order = np.argsort(key, kind="stable")
+    order = np.argsort(key)
     starts = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0])) if len(order) else np.zeros(0, np.int64)
     held = np.left_shift(np.uint64(1), bit.astype(np.uint64))
     bits = np.bitwise_or.reduceat(held[order], starts) if len(order) else held
-    first = order[starts]
+    first = np.minimum.reduceat(order, starts) if len(order) else order
     tried = np.bincount(memory[first], minlength=memories)
     kept = np.bitwise_count(bits) >= least
     first = first[kept]

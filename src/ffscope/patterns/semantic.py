@@ -130,7 +130,12 @@ class Layer:
 
     def _linked(self, similarity: Array, left: Array, chance: Chance) -> tuple[Linked, Array, Array]:
         active = mask_of(left, self.width)
-        linked = link(similarity, active)
+        whole, best, bits = (np.zeros(self.memories, dtype=kind) for kind in (np.float64, np.float32, np.uint64))
+        some = np.flatnonzero(active.sum(1) >= LEAST)  # the others have no group to find
+        if len(some):
+            found = link(similarity[some], active[some])
+            whole[some], best[some], bits[some] = found.whole, found.best, found.bits
+        linked = Linked(whole, best, bits)
         return linked, *chance.of(linked, active.sum(1))
 
     def _close(self, memory: int, left: int, linked: Linked, whole: Array, best: Array) -> list[Group]:
