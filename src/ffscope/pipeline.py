@@ -91,7 +91,8 @@ def analyse(stage: str, model: MemoryModel, folder: Path | str, *, progress: Tel
 
 def patterns(folder: Path | str, model: MemoryModel | None = None, *, progress: Tell = nobody, **asked: Any) -> Study:
     """Patterns on a study that has its triggers, with the model where no encoder is installed; `asked` goes to `find_patterns`."""
-    with Study.adding(folder) as study:
+    Study.open(folder).need("triggers")
+    with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
         find_patterns(study, model, progress=progress, **asked)
     return study
 

@@ -69,9 +69,10 @@ def load_reader(given: dict[str, Any]) -> "MemoryModel | None":
     study = Study.open(given["study"])
     study.need("triggers")
     with working("Looking for an encoder …"):
+        from ffscope.analysis.patterns import is_done, reads_by
         from ffscope.models.encoder import INSTALL, is_there
 
-    if is_there(given["encoder"]) or (given["encoder"] is None and study.has("patterns")):
+    if is_done(study, given["encoder"], given["pattern_triggers"]) or is_there(reads_by(study, given["encoder"])):
         return None
     more = {name: given[name] for name in ("device", "trust_remote_code")}
     try:

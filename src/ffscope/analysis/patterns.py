@@ -50,9 +50,9 @@ def find_patterns(
     study.need("triggers")
     check_asked(encoder, triggers)
     before, held = study.manifest["stages"].get("patterns", {}), _held(study)
-    if held and encoder is None and triggers in (None, held["pattern_triggers"]):
+    if is_done(study, encoder, triggers):
         return
-    encoder = encoder or before.get("encoder_asked")
+    encoder = reads_by(study, encoder)
     found = None if encoder == "model" else find_encoder(encoder, device)
     asked: dict[str, Any] = {
         "encoder": _source(found, model),
@@ -62,6 +62,10 @@ def find_patterns(
     }
     if asked.items() <= held.items():
         return
+    if asked["encoder"] is None:
+        logger.warning(
+            "No encoder is installed and no model was given: meaning is looked for in words and documents alone."
+        )
     start = time.perf_counter()
     table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", asked["pattern_triggers"])])
     prefixes, sample = read_prefixes(study, table, sampled(study, study.settings["seed"]), progress=progress)
@@ -71,6 +75,17 @@ def find_patterns(
     _write(study, rows)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **asked, **counts)
     shutil.rmtree(study.path(FOLDER), ignore_errors=True)
+
+
+def is_done(study: Study, encoder: str | None, triggers: int | None) -> bool:
+    """Whether patterns were found already, and nothing else is asked for; an encoder that is named is looked at first."""
+    held = _held(study)
+    return bool(held) and encoder is None and triggers in (None, held["pattern_triggers"])
+
+
+def reads_by(study: Study, encoder: str | None) -> str | None:
+    """The encoder that is asked for, now or before."""
+    return encoder or study.manifest["stages"].get("patterns", {}).get("encoder_asked")
 
 
 def _held(study: Study) -> dict[str, Any]:
