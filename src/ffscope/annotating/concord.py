@@ -3,15 +3,13 @@
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
-import duckdb
 import numpy as np
 
 from ffscope.annotating.records import Annotation, read
 from ffscope.memory import Memory
 from ffscope.patterns.record import MACHINE, TRIGGERS, Pattern
-from ffscope.queries import Place, open_tables, trigger_places
+from ffscope.queries import Place, reading, trigger_places
 from ffscope.study import Study
 
 QUESTIONS = ("coverage", "kind")
@@ -175,16 +173,14 @@ def _by_programs(study: Study, memories: list[Memory]) -> dict[str, Labels]:
 
 def _found(study: Study, memories: list[Memory]) -> dict[tuple[str, Memory], list[Pattern]]:
     """The patterns of patterns.parquet, by who found them and where."""
-    with duckdb.connect() as connection:
-        database: Any = connection
-        open_tables(database, study)
-        rows = database.execute(
+    with reading(study) as tables:
+        rows = tables.rows(
             """
             SELECT annotator, layer, memory, kind, description, covers
-            FROM patterns SEMI JOIN (SELECT unnest(?) AS layer, unnest(?) AS memory) USING (layer, memory)
+            FROM patterns SEMI JOIN (SELECT unnest(?::INT[]) AS layer, unnest(?::INT[]) AS memory) USING (layer, memory)
             """,
             [[memory.layer for memory in memories], [memory.memory for memory in memories]],
-        ).fetchall()
+        )
     found: dict[tuple[str, Memory], list[Pattern]] = {}
     for annotator, layer, memory, kind, description, covers in rows:
         found.setdefault((annotator, Memory(layer, memory)), []).append(Pattern(kind, description, tuple(covers)))

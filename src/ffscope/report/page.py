@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
-from ffscope.queries import open_tables, pattern_examples, predictive_values, spellings
+from ffscope.queries import pattern_examples, predictive_values, reading, spellings
 from ffscope.report.figures import Figure, figures, of_annotators
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
@@ -105,14 +104,12 @@ def _layers(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 def last_layer_changes(study: Study) -> list[Change]:
     """The sampled composition cases of the last layer, with their words."""
-    with duckdb.connect() as connection:
-        database: Any = connection
-        open_tables(database, study)
-        rows = database.execute(
+    with reading(study) as tables:
+        rows = tables.rows(
             "SELECT text, residual_top, output_top, similarity, related "
             "FROM last_layer JOIN examples USING (example) ORDER BY example"
-        ).fetchall()
-        spelt = spellings(database, [token for row in rows for token in row[1:3]])
+        )
+        spelt = spellings(tables, [token for row in rows for token in row[1:3]])
     return [
         Change(text, spelt.get(before, f"#{before}"), spelt.get(after, f"#{after}"), similarity, related)
         for text, before, after, similarity, related in rows

@@ -7,11 +7,10 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
-import duckdb
 import numpy as np
 
 from ffscope.cases import CASES
-from ffscope.queries import open_tables, pattern_examples, predictive_values
+from ffscope.queries import Tables, pattern_examples, predictive_values, reading
 from ffscope.report import bootstrap
 from ffscope.report.patterns import by_annotator
 from ffscope.study import Study
@@ -30,9 +29,7 @@ _FREQUENT = 100  # tokens of a corpus that stand for stop words where there is n
 def summarise(study: Study) -> dict[str, Any]:
     """Everything that the finished stages of a study show, keyed by the figure's or the table's name."""
     made: dict[str, Any] = {}
-    with duckdb.connect() as connection:
-        database: Any = connection
-        open_tables(database, study)
+    with reading(study) as database:
         for stage, makers in _MAKERS.items():
             seen = study.has(stage) and database.execute(f"SELECT count(*) FROM {stage}").fetchone()[0]
             for name, maker in makers.items() if seen else ():
@@ -48,7 +45,7 @@ def summarise(study: Study) -> dict[str, Any]:
 class _Asked:
     """A study's tables, and the random numbers that belong to one entry of the summary."""
 
-    def __init__(self, study: Study, database: Any, name: str) -> None:
+    def __init__(self, study: Study, database: Tables, name: str) -> None:
         self.study, self.database = study, database
         self.generator = np.random.default_rng([study.settings["seed"], *name.encode()])
 

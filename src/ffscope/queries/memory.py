@@ -1,0 +1,92 @@
+"""One memory: its triggers, a sample of the prefixes on which it fires, its value and counts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ffscope.errors import MemoryNameError
+from ffscope.memory import Memory
+from ffscope.queries.patterns import Found, patterns_of
+from ffscope.queries.prefixes import Trigger, listed, told
+from ffscope.queries.tables import Tables, Where, checked, reading, spellings
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a value promotes, with probabilities, and suppresses; and whether that is what follows its key's triggers."""
+
+    norm: float
+    promotes: list[tuple[str, float]]
+    suppresses: list[str]
+    agrees: bool | None  # None where the memory has no trigger, or agreement has not been looked at
+    next_rank: int | None
+    precision: float | None
+
+
+@dataclass(frozen=True)
+class MemoryPage:
+    """What a study knows of one memory. `fired` of `seen` prefixes had a coefficient above 0."""
+
+    memory: str
+    model: str
+    dtype: str
+    seen: int
+    fired: int
+    mean: float
+    maximum: float
+    histogram: list[int]
+    value: Value | None  # None where the values have not been read
+    patterns: list[Found] | None  # None where nobody has looked for them
+    triggers: list[Trigger]
+    sample: list[Trigger]
+    negative: list[Trigger]
+
+
+def memory_page(where: Where, name: str) -> MemoryPage:
+    """One memory's triggers, a sample of the prefixes on which it fires, and counts."""
+    with reading(where) as tables:
+        study = tables.study
+        memory = checked(study, Memory.parse(name))
+        counted = tables.row("SELECT * FROM memories WHERE layer = ? AND memory = ?", memory)
+        if counted is None:
+            raise MemoryNameError(
+                f"{memory} was not searched in {study.folder}: the search was restricted to other memories."
+            )
+        negative = listed(tables, "negative_triggers", memory) if tables.has("negative_triggers") else []
+        return MemoryPage(
+            memory=str(memory),
+            model=study.manifest["model"]["source"] or study.manifest["model"]["family"],
+            dtype=study.manifest["model"]["dtype"],
+            **{name: counted[name] for name in ("seen", "fired", "mean", "maximum", "histogram")},
+            value=_value(tables, memory) if study.has("values") else None,
+            patterns=patterns_of(tables, memory),
+            triggers=told(tables, listed(tables, "triggers", memory)),
+            sample=told(tables, _sampled(counted)),
+            negative=told(tables, negative),
+        )
+
+
+def _sampled(counted: dict[str, Any]) -> list[tuple[Any, ...]]:
+    columns = (counted[f"sample_{what}"] for what in ("coefficients", "sentences", "positions"))
+    return [(rank, *place) for rank, place in enumerate(zip(*columns, strict=True), 1)]
+
+
+def _value(tables: Tables, memory: Memory) -> Value:
+    query = "SELECT norm, top_tokens, top_probs, bottom_tokens FROM values WHERE layer = ? AND memory = ?"
+    norm, top, probabilities, bottom = tables.rows(query, memory)[0]
+    top, probabilities, bottom = top or [], probabilities or [], bottom or []  # a model may have no unembedding
+    spelt = spellings(tables, [*top, *bottom])
+    said = [spelt.get(token, f"#{token}") for token in (*top, *bottom)]
+    return Value(
+        norm=norm,
+        promotes=list(zip(said[: len(top)], probabilities, strict=True)),
+        suppresses=said[len(top) :],
+        **_agreement(tables, memory),
+    )
+
+
+def _agreement(tables: Tables, memory: Memory) -> dict[str, Any]:
+    names = ("agrees", "next_rank", "precision")
+    if not tables.has("agreement"):
+        return dict.fromkeys(names)
+    query = f"SELECT {', '.join(names)} FROM agreement WHERE layer = ? AND memory = ?"
+    return tables.row(query, memory) or dict.fromkeys(names)

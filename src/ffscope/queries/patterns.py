@@ -1,0 +1,74 @@
+"""Patterns of memories, by whoever says so (the paper's table 1)."""
+
+from dataclasses import dataclass
+
+from ffscope.memory import Memory
+from ffscope.queries.prefixes import Trigger, listed, told
+from ffscope.queries.tables import Tables, Where, reading
+
+
+@dataclass(frozen=True)
+class Found:
+    """A pattern of a memory, and who says so: the machine, a language model ("llm:…") or a person."""
+
+    annotator: str
+    kind: str
+    description: str
+    covers: list[int]
+    p_value: float | None
+    detection: float | None
+
+
+@dataclass(frozen=True)
+class PatternExample:
+    """A memory with its patterns, and three of the prefixes that the first of them covers."""
+
+    memory: str
+    patterns: list[Found]
+    triggers: list[Trigger]
+
+
+def pattern_examples(where: Where, count: int = 1) -> list[PatternExample]:
+    """So many memories of every layer, by lot, with the machine's patterns, each with three prefixes (the paper's table 1)."""
+    with reading(where) as tables:
+        tables.study.need("patterns")
+        drawn = tables.rows(
+            """
+            SELECT layer, memory FROM (SELECT DISTINCT layer, memory FROM patterns WHERE annotator = 'machine')
+            QUALIFY row_number() OVER (PARTITION BY layer ORDER BY md5(concat_ws(' ', ?, layer, memory))) <= ? ORDER BY ALL
+            """,
+            [tables.study.settings["seed"], count],
+        )
+        made = []
+        for memory in (Memory(*row) for row in drawn):
+            found = _by_programs(tables, memory, "machine")
+            places = [row for row in listed(tables, "triggers", memory) if row[0] in found[0].covers[:3]]
+            made.append(PatternExample(str(memory), found, told(tables, places)))
+    return made
+
+
+def patterns_of(tables: Tables, memory: Memory) -> list[Found] | None:
+    """What anyone says that a memory's triggers share; None where nobody has looked."""
+    from ffscope.annotating.records import read  # which asks here where triggers are
+
+    people = [one for one in read(tables.study) if one.memory == memory]
+    if not people and not tables.study.has("patterns"):
+        return None
+    programs = _by_programs(tables, memory) if tables.study.has("patterns") else []
+    return programs + [
+        Found(one.annotator, said.kind, said.description, list(said.covers), None, None)
+        for one in people
+        for said in one.patterns
+    ]
+
+
+def _by_programs(tables: Tables, memory: Memory, annotator: str | None = None) -> list[Found]:
+    rows = tables.rows(
+        """
+        SELECT annotator, kind, description, covers, p_value, detection FROM patterns
+        WHERE layer = ? AND memory = ? AND annotator = coalesce(?, annotator)
+        ORDER BY annotator != 'machine', annotator, pattern
+        """,
+        [*memory, annotator],
+    )
+    return [Found(*row) for row in rows]

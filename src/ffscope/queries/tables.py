@@ -1,0 +1,104 @@
+"""A study's tables, open to be asked: read where they lie, or held in memory by whoever asks often."""
+
+import glob
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ffscope.errors import MemoryNameError, StudyError
+from ffscope.memory import Memory
+from ffscope.schemas import SCHEMAS
+from ffscope.study import Study
+
+_MOST_HELD = 2**29  # bytes of a file that is worth holding in memory; a larger one is read where it lies
+
+
+class Tables:
+    """Every table of a study under its name, for any number of threads."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._database: Any = duckdb.connect()
+        self._files = {Path(name).stem: study.path(name) for name in SCHEMAS if study.path(name).is_file()}
+        for name, file in self._files.items():
+            try:
+                # Escaped: a folder's own name may hold what duckdb would take for a pattern, and read other studies by it.
+                self._database.read_parquet(glob.escape(str(file))).create_view(name)
+            except duckdb.Error as error:
+                self.close()
+                raise StudyError(
+                    f"{file} cannot be read as a table: {str(error).splitlines()[0]}. Make that stage again."
+                ) from error
+
+    def execute(self, query: str, asked: Any = None) -> Any:
+        """The answer to a query, to be fetched from. Each has a cursor of its own, since threads must not share one."""
+        try:
+            return self._database.cursor().execute(query, asked)
+        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
+            said = str(error).splitlines()[0]
+            raise StudyError(
+                f"A table of {self.study.folder} cannot be read: {said}. Make the stage that wrote it again."
+            ) from error
+
+    def rows(self, query: str, asked: Any = None) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        return self.execute(query, asked).fetchall()
+
+    def row(self, query: str, asked: Any = None) -> dict[str, Any] | None:
+        """The first row that a query finds, by its columns' names."""
+        answer = self.execute(query, asked)
+        found = answer.fetchone()
+        return None if found is None else dict(zip((column[0] for column in answer.description), found, strict=True))
+
+    def has(self, name: str) -> bool:
+        """Whether a table is there."""
+        return name in self._files
+
+    def hold(self) -> None:
+        """Take the tables into memory, one after another; those who ask meanwhile are answered from the files."""
+        self._database.execute("CREATE SCHEMA held")
+        cursor = self._database.cursor()
+        for name, file in self._files.items():
+            if file.stat().st_size <= _MOST_HELD:
+                cursor.execute(f'CREATE TABLE held."{name}" AS SELECT * FROM main."{name}"')
+                cursor.execute(f'CREATE OR REPLACE VIEW main."{name}" AS SELECT * FROM held."{name}"')
+
+    def close(self) -> None:
+        self._database.close()
+
+
+Where = Tables | Study | Path | str  # whose tables are asked
+
+
+@contextmanager
+def reading(where: Where) -> Iterator[Tables]:
+    """The tables of a study, open within the block; those that are open already stay so."""
+    if isinstance(where, Tables):
+        yield where
+        return
+    tables = Tables(where if isinstance(where, Study) else Study.open(where))
+    try:
+        yield tables
+    finally:
+        tables.close()
+
+
+def checked(study: Study, memory: Memory) -> Memory:
+    """A memory that the study's model has."""
+    study.need("triggers")
+    counts = study.manifest["model"]["memories"]
+    if memory.layer >= len(counts):
+        raise MemoryNameError(f"There is no memory {memory}. The study's model has layers 0 to {len(counts) - 1}.")
+    if memory.memory >= counts[memory.layer]:
+        last = counts[memory.layer] - 1
+        raise MemoryNameError(f"There is no memory {memory}. Layer {memory.layer} has memories 0 to {last}.")
+    return memory
+
+
+def spellings(tables: Tables, tokens: Iterable[int]) -> dict[int, str]:
+    """Tokens as they are shown."""
+    query = "SELECT token, text FROM vocabulary WHERE token IN (SELECT unnest(?::INT[]))"
+    return dict(tables.rows(query, [sorted(set(tokens))]))
