@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+import ffscope.looking  # noqa: F401 - its commands
 from ffscope.entry import Debug, app, main
 from ffscope.memory import parse_layers
 from ffscope.options import (
-    Annotator,
     Annotators,
     AskedLens,
     BatchTokens,
@@ -43,15 +43,11 @@ from ffscope.options import (
     Model,
     MutationMemories,
     MutationTriggers,
-    NamedMemories,
     Negative,
     OtherModel,
     Out,
     PatternTriggers,
     Prefixes,
-    ReadSheet,
-    Sample,
-    SampleSeed,
     Seed,
     Sentences,
     StudyFolder,
@@ -65,7 +61,6 @@ from ffscope.terminal import (
     print_findings,
     print_finished,
     print_labels,
-    print_memory,
     print_stage,
     print_story,
     print_study,
@@ -314,50 +309,6 @@ def report(study: StudyFolder, annotators: Annotators = None, debug: Debug = Fal
     with Study.adding(study) as opened, showing_progress() as progress:
         write_report(opened, annotators=annotators.split(",") if annotators else None, progress=progress)
     print_finished(opened)
-
-
-@app.command()
-def show(
-    study: StudyFolder,
-    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Such as L3.17.")],
-    count: Annotated[int, typer.Option(min=1, help="Triggers shown.")] = 25,
-    json_: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Print a memory's triggers: the prefix, its last token shaded by the coefficient, and the token that follows."""
-    from ffscope.queries import memory_page
-
-    page = memory_page(study, memory)
-    if json_:
-        out.print_json(json.dumps(asdict(page)))
-    else:
-        print_memory(page, count)
-
-
-@app.command()
-def annotate(
-    study: StudyFolder,
-    annotator: Annotator = None,
-    sample: Sample = None,
-    memories: NamedMemories = None,
-    seed: SampleSeed = None,
-    read: ReadSheet = None,
-    json_: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Let people say what the prefixes of memories share: write a sheet to fill in, read it back, see who agrees with whom.
-
-    With --annotator it writes a sheet, with --read too it reads one back, and alone it shows who did how much and how far they
-    agree with each other and with the machine, whose patterns no sheet shows. Needs no model.
-    """
-    from ffscope.annotating.step import annotate
-    from ffscope.annotating.terminal import print_step
-
-    step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
-    if json_:
-        out.print_json(json.dumps(asdict(step), default=str))
-    else:
-        print_step(step)
 
 
 @app.command()

@@ -112,3 +112,44 @@ SampleSeed = Annotated[
     int | None, typer.Option("--seed", min=0, help="Chooses the memories; by default the study's own seed.")
 ]
 ReadSheet = Annotated[Path | None, typer.Option(help="A sheet that was filled in, .csv or .json.")]
+
+Host = Annotated[str, typer.Option(help="Where to listen. Others can reach any but 127.0.0.1, and need the token.")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="By default the first that is free from 8765 on; 0: any.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(help="What others need to get in; made where it is needed and not given.", envvar="FFSCOPE_TOKEN"),
+]
+HostNames = Annotated[
+    list[str] | None, typer.Option("--name", help="A name under which others reach this machine; may be given again.")
+]
+NoModel = Annotated[bool, typer.Option("--no-model", help="Only read: no prompts, no live coefficients.")]
+Browse = Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")]
+MostTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of a prompt.")]
+MostNew = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Most tokens that are generated.")]
+
+SearchTrigger = Annotated[str, typer.Option("--trigger", help="Text that a trigger holds; case does not matter.")]
+SearchPromotes = Annotated[str, typer.Option("--promotes", help="A token that the value promotes.")]
+SearchPattern = Annotated[str, typer.Option("--pattern", help="Words of a pattern's description.")]
+SearchKind = Annotated[str, typer.Option("--kind", help="Kind of the patterns: shallow, semantic, both or none.")]
+SearchLayers = Annotated[str, typer.Option("--layers", help="Layers, such as 0,24-29.")]
+SearchWhere = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        help="A measure's range or answer, such as precision=0.2.. or next_rank=..10 or agrees=yes or dead=no; may be given again. "
+        "Measures: fires, mean, maximum, max_prob, norm, next_rank, precision, patterns.",
+    ),
+]
+SearchSort = Annotated[str, typer.Option("--sort", help="hits, memory or a measure; a minus in front turns it round.")]
+SearchLimit = Annotated[int, typer.Option("--count", min=1, max=1000, help="Memories shown.")]
+
+Site = Annotated[Path, typer.Option("--out", help="A new or empty folder for the pages.")]
+ExportSample = Annotated[
+    int,
+    typer.Option(
+        "--sample", min=0, help="Memories of every layer that get a page, by lot, beside the most predictive."
+    ),
+]
+ExportMemories = Annotated[str | None, typer.Option("--memories", help="Memories that get a page instead: L3.17,L4.2")]

@@ -1,15 +1,18 @@
 """What a command does before its work: see that it can be done, load the model, turn options into what the library takes."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffscope.errors import SourceError
+from ffscope.errors import InputError, SourceError
 from ffscope.memory import parse_layers, parse_numbers
 from ffscope.terminal import working
 
 if TYPE_CHECKING:
     from ffscope.labelling.cost import Price
     from ffscope.labelling.endpoint import Endpoint
+    from ffscope.live.model import Live
     from ffscope.models.memory_model import MemoryModel
 
 _ANALYSING = ("lens", "examples", "mutation_memories", "mutation_triggers", "pattern_triggers", "encoder")
@@ -60,6 +63,49 @@ def load_again(folder: Path, model: str | None, *, device: str, trust_remote_cod
             raise SourceError(
                 f"{error} This is where {folder} says its model is; name another place with --model."
             ) from error
+
+
+def live_loader(given: dict[str, Any]) -> "tuple[Callable[[], Live] | None, str | None]":
+    """What loads a served study's model, by all options of `serve`; or why there is none."""
+    from importlib.util import find_spec
+
+    if given["no_model"]:
+        return None, "The explorer was started with --no-model. Start ffscope serve without it."
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        return None, "This machine has no torch or no transformers. Install both, and start ffscope serve again."
+    return partial(_load_live, given), None
+
+
+def _load_live(given: dict[str, Any]) -> "Live":
+    from ffscope.study import Study
+
+    loaded = load_again(
+        given["study"], given["model"], device=given["device"], trust_remote_code=given["trust_remote_code"]
+    )
+    from ffscope.live.model import Live
+    from ffscope.models.account import account
+
+    study = Study.open(given["study"])
+    study.refuse_other_model(account(loaded))
+    lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
+    limits = {"tokens": given["max_tokens"], "new_tokens": given["max_new_tokens"]}
+    return Live(loaded, bos=study.settings["bos"], **lens, **limits)
+
+
+def parse_where(terms: list[str]) -> dict[str, str]:
+    """`["precision=0.2..", "agrees=yes"]` by name."""
+    from ffscope.queries.search import ANSWERS, RANGES
+
+    found: dict[str, str] = {}
+    for term in terms:
+        name, sign, said = (part.strip() for part in term.partition("="))
+        if not sign or name not in (*RANGES, *ANSWERS):
+            raise InputError(
+                f"--where names a measure and its range, such as precision=0.2.. or agrees=yes; found {term!r}. "
+                f"Measures: {', '.join((*RANGES, *ANSWERS))}."
+            )
+        found[name] = said
+    return found
 
 
 def load_reader(given: dict[str, Any]) -> "MemoryModel | None":

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class Study:
             ) from error
         if known != SCHEMA_VERSION:
             raise StudyError(
-                f"{folder} was written with schema {known}; this ffscope reads schema {SCHEMA_VERSION}. Make the study again."
+                f"{folder} was written with schema {known}; this ffscope reads schema {SCHEMA_VERSION}. {_again(manifest)}"
             )
         return cls(folder, manifest)
 
@@ -63,7 +64,7 @@ class Study:
             study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
             for stage in filter(study.has, study.manifest["stages"]):  # stopped before it cleared away
                 shutil.rmtree(path / f".{stage}", ignore_errors=True)
-            study._must_match("model", {name: value for name, value in model.items() if name != "source"})
+            study.refuse_other_model(model)
             study.manifest["model"] = {**model, **study.manifest["model"]}  # what an older study did not note
             try:
                 yield study
@@ -157,6 +158,10 @@ class Study:
         with self.replacing(name) as path, pq.ParquetWriter(path, SCHEMAS[name], compression="zstd") as writer:
             yield writer
 
+    def refuse_other_model(self, model: dict[str, Any]) -> None:
+        """Raise where a model is not the one that was studied; from where it was loaded does not matter."""
+        self._must_match("model", {name: value for name, value in model.items() if name != "source"})
+
     def _must_match(self, section: str, wanted: dict[str, Any]) -> None:
         held = self.manifest[section]
         for name, value in json.loads(json.dumps(wanted)).items():
@@ -165,6 +170,15 @@ class Study:
                     f"{self.folder} holds a study with {section} {name} = {_short(held[name])}; this run has "
                     f"{_short(value)}. Nothing was changed: choose another --out, or run with what it was made with."
                 )
+
+
+def _again(manifest: dict[str, Any]) -> str:
+    """How a study that cannot be read is made anew, as far as what is left of it tells."""
+    model, settings = manifest.get("model"), manifest.get("settings")
+    source = model.get("source") if isinstance(model, dict) else None
+    corpus = settings.get("corpus") if isinstance(settings, dict) else None
+    words = (str(source or "MODEL"), "--corpus", str(corpus or "TEXT"), "--out", "NEW_FOLDER")
+    return f"Make it again with: ffscope run {shlex.join(words)}"
 
 
 def _empty(model: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
     from ffscope.queries import Found, MemoryPage, Trigger, Value
+    from ffscope.queries.search import Matches
     from ffscope.study import Study
+    from ffscope.web.export import Exported
 
 out = Console(highlight=False)
 out.width = max(out.width, 80)  # a narrower table says nothing
@@ -261,6 +263,56 @@ def print_memory(page: "MemoryPage", count: int) -> None:
             if title:
                 out.print(Text(f"\n{title}", style="bold"))
             _print_triggers(triggers[:count])
+
+
+def print_matches(found: "Matches") -> None:
+    """The memories that a search found, each with the first of its triggers that holds the text."""
+    shown = f", the first {len(found.rows):,} shown" if len(found.rows) < found.count else ""
+    out.print(f"{found.count:,} memories match{shown} ({1000 * found.seconds:.0f} ms)")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("memory", "fires", "top token", "max_prob", "precision", "pattern"):
+        table.add_column(name, justify="left" if name in ("memory", "top token", "pattern") else "right", no_wrap=True)
+    for row in found.rows:
+        told = row.measures
+        table.add_row(
+            Text(row.memory, style="magenta"),
+            f"{told['fires']:.1%}",
+            Text(visible(told.get("top") or "–", 16), style="cyan"),
+            "–" if told.get("max_prob") is None else f"{told['max_prob']:.2g}",
+            "–" if told.get("precision") is None else f"{told['precision']:.0%}",
+            Text(visible(told.get("pattern") or "–", 48)),
+        )
+        if row.trigger is not None:
+            room = out.width - 24
+            before = visible(row.trigger.before, longest=None)[-room:]
+            out.print(
+                Text.assemble(
+                    (f"{row.memory:<10}", "magenta"),
+                    f"{row.hits:>3} × ",
+                    before,
+                    (visible(row.trigger.token, 20), "bold"),
+                ),
+                soft_wrap=True,
+            )
+    if found.rows:
+        out.print(table)
+
+
+def print_served(link: str, *, browse: bool) -> None:
+    """Where the explorer is."""
+    out.print(Text.assemble("The explorer is at ", (link, "bold"), "  (Ctrl-C ends it)"), soft_wrap=True)
+    if browse:
+        import webbrowser
+
+        webbrowser.open(link)
+
+
+def print_exported(made: "Exported") -> None:
+    """What an export wrote, and where to begin."""
+    out.print(
+        f"{made.pages:,} pages, {made.bytes / 2**20:.1f} MiB. Open this in a browser, or put the folder on any web host:"
+    )
+    out.print(f"  {made.first}", markup=False, soft_wrap=True)
 
 
 def _print_value(value: "Value") -> None:

@@ -59,7 +59,7 @@ def write(
 ) -> Annotation:
     """Add what a person says of a memory. What the same person said of it before stays, as history."""
     annotation = _annotations(study, checked_annotator(annotator), {memory: patterns}, source=source)[0]
-    with _adding(study) as database:
+    with adding(study) as database:
         _insert(database, annotation)
     return annotation
 
@@ -74,7 +74,7 @@ def write_new(
     """
     annotator = checked_annotator(annotator)
     annotations = _annotations(study, annotator, found, source=source)
-    with _adding(study) as database:
+    with adding(study) as database:
         said = [old for old in _load(database) if (old.annotator, old.source) == (annotator, source)]
         last = {old.memory: (old.patterns, old.places) for old in said}  # the newest stands last
         new = [one for one in annotations if last.get(one.memory) != (one.patterns, one.places)]
@@ -91,11 +91,8 @@ def read(study: Study) -> list[Annotation]:
 
 def history(study: Study) -> list[Annotation]:
     """Everything that people wrote about a study's memories, oldest first."""
-    if not study.path(FILE).is_file():
-        return []
-    with _opened(study, "rw") as database:  # a reader that may not write leaves files behind
-        database.execute("BEGIN")  # one moment of it, however many write meanwhile
-        return _load(database) if _made(database, study.path(FILE)) else []
+    with opened_if_there(study) as database:
+        return [] if database is None else _load(database)
 
 
 def annotators(study: Study) -> dict[str, int]:
@@ -179,7 +176,18 @@ def _load(database: sqlite3.Connection) -> list[Annotation]:
 
 
 @contextmanager
-def _adding(study: Study) -> Iterator[sqlite3.Connection]:
+def opened_if_there(study: Study) -> Iterator[sqlite3.Connection | None]:
+    """One moment of what people wrote, however many write meanwhile; None where nobody has."""
+    if not study.path(FILE).is_file():
+        yield None
+        return
+    with _opened(study, "rw") as database:  # a reader that may not write leaves files behind
+        database.execute("BEGIN")
+        yield database if _made(database, study.path(FILE)) else None
+
+
+@contextmanager
+def adding(study: Study) -> Iterator[sqlite3.Connection]:
     """A transaction that others wait for: what is written in it is written whole or not at all."""
     with _opened(study, "rwc") as database:
         # Refused while another is at work, who then sets it; without it writing is as safe, but readers must wait.

@@ -3,6 +3,7 @@
 import glob
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,22 @@ import duckdb
 
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.memory import Memory
+from ffscope.queries.trigger_text import TriggerText
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 
+# Views of what questions have in common, with the tables that they need. Held in memory they are as quick as tables.
+_DERIVED = {
+    "promoted": (("values",), "SELECT layer, memory, unnest(top_tokens) AS token FROM values"),
+    # The machine's first pattern of a memory, and the kinds of all of them.
+    "labelled": (
+        ("patterns",),
+        """SELECT layer, memory, count(*) AS patterns, arg_min(description, pattern) AS description,
+            CASE WHEN count(DISTINCT kind) = 2 THEN 'both' ELSE min(kind) END AS kind
+        FROM patterns WHERE annotator = 'machine' GROUP BY layer, memory""",
+    ),
+    "lowered": (("sentences",), "SELECT sentence, lower(text) AS text FROM sentences"),
+}
 _MOST_HELD = 2**29  # bytes of a file that is worth holding in memory; a larger one is read where it lies
 
 
@@ -32,11 +46,20 @@ class Tables:
                 raise StudyError(
                     f"{file} cannot be read as a table: {str(error).splitlines()[0]}. Make that stage again."
                 ) from error
+        for name, (needed, query) in _DERIVED.items():
+            if all(map(self.has, needed)):
+                self._database.execute(f"CREATE VIEW {name} AS {query}")
 
-    def execute(self, query: str, asked: Any = None) -> Any:
-        """The answer to a query, to be fetched from. Each has a cursor of its own, since threads must not share one."""
+    def execute(self, query: str, asked: Any = None, **others: Any) -> Any:
+        """The answer to a query, to be fetched from. Each has a cursor of its own, since threads must not share one.
+
+        `others` are arrow tables that the query may ask too, under their names.
+        """
         try:
-            return self._database.cursor().execute(query, asked)
+            cursor = self._database.cursor()
+            for name, table in others.items():
+                cursor.register(name, table)
+            return cursor.execute(query, asked)
         except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
             said = str(error).splitlines()[0]
             raise StudyError(
@@ -57,14 +80,21 @@ class Tables:
         """Whether a table is there."""
         return name in self._files
 
+    @cached_property
+    def trigger_text(self) -> TriggerText:
+        """Where the text of every trigger is."""
+        return TriggerText.read(self)
+
     def hold(self) -> None:
         """Take the tables into memory, one after another; those who ask meanwhile are answered from the files."""
         self._database.execute("CREATE SCHEMA held")
         cursor = self._database.cursor()
-        for name, file in self._files.items():
-            if file.stat().st_size <= _MOST_HELD:
-                cursor.execute(f'CREATE TABLE held."{name}" AS SELECT * FROM main."{name}"')
-                cursor.execute(f'CREATE OR REPLACE VIEW main."{name}" AS SELECT * FROM held."{name}"')
+        worth = [name for name, file in self._files.items() if file.stat().st_size <= _MOST_HELD]
+        for name in [*worth, *(name for name, (needed, _) in _DERIVED.items() if set(needed) <= set(worth))]:
+            cursor.execute(f'CREATE TABLE held."{name}" AS SELECT * FROM main."{name}"')
+            cursor.execute(f'CREATE OR REPLACE VIEW main."{name}" AS SELECT * FROM held."{name}"')
+        if self.has("triggers"):
+            _ = self.trigger_text
 
     def close(self) -> None:
         self._database.close()

@@ -13,13 +13,15 @@ from ffscope.cases import CASES
 from ffscope.errors import StudyError
 from ffscope.report.paper import PAPER
 from ffscope.report.patterns import LABELS
+from ffscope.report.words import TITLES
 from ffscope.tokens import visible
 
 Entry = dict[str, Any]
 _WIDTH, _HEIGHT = 460, 240
+FORMS = ("png", "svg", "html", "json")
 _SAVING: dict[str, dict[str, Any]] = {"html": {"inline": True}, "png": {"scale_factor": 2.0}}
 # Okabe and Ito's colours, which the colour-blind tell apart; their lightness differs too, for print without colour.
-_BLUE, _SKY, _YELLOW, _BLACK, _RED, _GREEN, _GREY = (
+BLUE, _SKY, _YELLOW, _BLACK, _RED, _GREEN, _GREY = (
     "#0072B2",
     "#56B4E9",
     "#F0E442",
@@ -28,9 +30,9 @@ _BLUE, _SKY, _YELLOW, _BLACK, _RED, _GREEN, _GREY = (
     "#009E73",
     "#999999",
 )
-_REMOVED = {"first": _BLUE, "random": _GREEN, "last": _RED}
-_CASE_COLOURS: dict[str, str] = dict(zip(CASES, (_BLUE, _SKY, _YELLOW, _BLACK), strict=True))
-_LABEL_COLOURS = dict(zip(LABELS, (_BLUE, _YELLOW, _GREEN, "#d9d9d9"), strict=True))
+_REMOVED = {"first": BLUE, "random": _GREEN, "last": _RED}
+_CASE_COLOURS: dict[str, str] = dict(zip(CASES, (BLUE, _SKY, _YELLOW, _BLACK), strict=True))
+_LABEL_COLOURS = dict(zip(LABELS, (BLUE, _YELLOW, _GREEN, "#d9d9d9"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ class Figure:
         return vl_convert.vegalite_to_svg(self.chart.to_dict())
 
     def save(self, path: Path | str, form: str | None = None) -> None:
-        """Write it as png, svg, or html that needs no network: as `form` says, or else the name."""
+        """Write it as png, svg, html that needs no network, or json (vega-lite): as `form` says, or else the name."""
         form = form or Path(path).suffix.removeprefix(".").lower()
-        if form not in ("png", "svg", "html"):
+        if form not in FORMS:
             raise StudyError(
-                f"A figure is saved as png, svg or html, not as {form!r}. Name a file such as {self.name}.png."
+                f"A figure is saved as one of {', '.join(FORMS)}, not as {form!r}. Name a file such as {self.name}.png."
             )
         more = _SAVING.get(form, {})
         self.chart.save(str(path), format=form, **more)
@@ -66,10 +68,10 @@ def figure(name: str, summary: dict[str, Any], annotators: list[str] | None = No
         raise StudyError(f"There is no figure {name!r}. The figures are: {', '.join(_FIGURES)}.")
     if name not in summary:
         raise StudyError(f"This study has nothing for the figure {name!r} yet. It has: {', '.join(summary)}.")
-    title, draw = _FIGURES[name]
-    drawn = draw(of_annotators(summary, annotators)[name])
+    title = TITLES[name]
+    drawn = _FIGURES[name](of_annotators(summary, annotators)[name])
     chart = drawn.properties(title=alt.Title(title, anchor="start", fontWeight="normal", fontSize=13))
-    return Figure(name, summary[name]["figure"], title, _styled(chart))
+    return Figure(name, summary[name]["figure"], title, styled(chart))
 
 
 def figures(summary: dict[str, Any]) -> list[Figure]:
@@ -89,7 +91,8 @@ def of_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict
     return {**summary, "patterns": {**entry, **next(iter(chosen.values())), "annotators": chosen}}
 
 
-def _styled(chart: Any) -> Any:
+def styled(chart: Any) -> Any:
+    """A chart as all figures of ffscope look."""
     return (
         chart.configure(background="white", font="sans-serif")
         .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e6e6e6")
@@ -170,7 +173,7 @@ def _share_bars(name: str, entry: Entry, axis: str, *, chance: float | None = No
     """Bars of a share by layer, with their intervals."""
     base = alt.Chart(_rows(entry, name)).encode(x=_layer_axis(entry))
     y = alt.Y("value:Q", title=axis, axis=alt.Axis(format="~%"))
-    bars = base.mark_bar(color=_BLUE, size=_bar_width(entry)).encode(y=y, tooltip=_tooltip(percent=True))
+    bars = base.mark_bar(color=BLUE, size=_bar_width(entry)).encode(y=y, tooltip=_tooltip(percent=True))
     whiskers = base.mark_rule(color=_BLACK).encode(y=alt.Y("low:Q", title=axis), y2="high:Q")
     layers = [bars, _paper(name, entry), whiskers]
     if chance is not None:
@@ -187,7 +190,7 @@ def _boxes(series: str, entry: Entry, y: Any, paper: Any, *, percent: bool = Tru
     ]
     return _layered(
         base.mark_rule(color=_BLACK).encode(y=y("q05:Q"), y2="q95:Q"),
-        base.mark_bar(color=_SKY, size=_bar_width(entry), stroke=_BLUE).encode(
+        base.mark_bar(color=_SKY, size=_bar_width(entry), stroke=BLUE).encode(
             y=y("q25:Q"), y2="q75:Q", tooltip=[*_tooltip(percent=percent), *quantiles]
         ),
         paper,
@@ -251,7 +254,7 @@ def _agreement_by_probability(entry: Entry) -> Any:
     ]
     y = alt.Y("value:Q", title="agreement", axis=alt.Axis(format="~%"))
     return _layered(
-        base.mark_bar(color=_BLUE).encode(y=y, tooltip=tips),
+        base.mark_bar(color=BLUE).encode(y=y, tooltip=tips),
         base.mark_rule(color=_BLACK).encode(y=alt.Y("low:Q", title="agreement"), y2="high:Q"),
         base.mark_text(dy=-6, fontSize=10, baseline="bottom").encode(
             y=alt.Y("high:Q", title="agreement"), text=alt.Text("memories:Q", format=",")
@@ -332,15 +335,15 @@ def _stacked(entry: Entry, colours: dict[str, str], axis: str, legend: str, pape
     )
 
 
-_FIGURES: dict[str, tuple[str, Callable[[Entry], Any]]] = {
-    "patterns": ("What covers the prefixes that trigger memories", _patterns),
-    "mutation": ("Change in coefficient when a token of the trigger is removed", _mutation),
-    "agreement": ("Memories whose value ranks the first trigger's next token highest", _agreement),
-    "next_rank": ("Rank of the first trigger's next token in the value", _next_rank),
-    "agreement_by_probability": ("Agreement by the value's maximum probability", _agreement_by_probability),
-    "active": ("Active memories of an example", _active),
-    "zero_agreement": ("Examples where no memory predicts what the layer does", _zero_agreement),
-    "residual_agreement": ("Examples where the residual already has the final prediction", _residual_agreement),
-    "residual_probability": ("Probability of the final prediction, read from the residual", _residual_probability),
-    "cases": ("Whose prediction the layer's output is", _cases),
+_FIGURES: dict[str, Callable[[Entry], Any]] = {
+    "patterns": _patterns,
+    "mutation": _mutation,
+    "agreement": _agreement,
+    "next_rank": _next_rank,
+    "agreement_by_probability": _agreement_by_probability,
+    "active": _active,
+    "zero_agreement": _zero_agreement,
+    "residual_agreement": _residual_agreement,
+    "residual_probability": _residual_probability,
+    "cases": _cases,
 }

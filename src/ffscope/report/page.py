@@ -11,14 +11,13 @@ import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import pattern_examples, predictive_values, reading, spellings
-from ffscope.report.figures import Figure, figures, of_annotators
+from ffscope.report.figures import FORMS, Figure, figures, of_annotators
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
 from ffscope.report.words import percent, sentence, telling
 from ffscope.study import Study
 from ffscope.tokens import visible
 
-_FORMATS = ("png", "svg", "html")
 _TABLES = ("pattern_examples", "predictive_values", "last_layer")
 _SHOWN = 60  # characters of a trigger
 
@@ -43,7 +42,7 @@ def write_report(study: Study, *, annotators: list[str] | None = None, progress:
     study.make_folder("figures")
     for number, figure in enumerate(drawn):
         progress(Progress("report", number, len(drawn), unit="figures"))
-        for form in _FORMATS:
+        for form in FORMS:
             with study.replacing(f"figures/{figure.name}.{form}") as path:
                 figure.save(path, form)
     with study.replacing("report.html") as path:

@@ -26,6 +26,18 @@ def by_annotator(study: Study, database: Any, generator: np.random.Generator) ->
     return made
 
 
+def beside(study: Study, entry: dict[str, Any], annotator: str) -> dict[str, Any] | None:
+    """An entry of the summary as it is of the machine, and beside it what a person has written by now; None: neither has looked."""
+    made = {name: shares for name, shares in entry.get("annotators", {}).items() if name == MACHINE}
+    mine = [one for one in read(study) if one.annotator == annotator]
+    if mine:
+        made[annotator] = _shares(_written(mine), np.random.default_rng(study.settings["seed"]))
+    if not made:
+        return None
+    layers = study.manifest["model"]["layers"]
+    return {"figure": 2, "model_layers": layers, **next(iter(made.values())), "annotators": made}
+
+
 def _programs(study: Study, database: Any) -> list[str]:
     rows = database.execute("SELECT DISTINCT annotator FROM patterns").fetchall()
     return [MACHINE, *sorted({name for (name,) in rows} - {MACHINE})]

@@ -9,6 +9,20 @@ from ffscope.tokens import visible
 Summary = dict[str, Any]
 Entry = dict[str, Any]
 
+# Of the figures, in the paper's order.
+TITLES = {
+    "patterns": "What covers the prefixes that trigger memories",
+    "mutation": "Change in coefficient when a token of the trigger is removed",
+    "agreement": "Memories whose value ranks the first trigger's next token highest",
+    "next_rank": "Rank of the first trigger's next token in the value",
+    "agreement_by_probability": "Agreement by the value's maximum probability",
+    "active": "Active memories of an example",
+    "zero_agreement": "Examples where no memory predicts what the layer does",
+    "residual_agreement": "Examples where the residual already has the final prediction",
+    "residual_probability": "Probability of the final prediction, read from the residual",
+    "cases": "Whose prediction the layer's output is",
+}
+
 
 def sentence(name: str, summary: Summary) -> str:
     """What one figure or table shows and how it compares with the paper."""

@@ -1,0 +1,58 @@
+"""What became of one memory's triggers when they lost a token."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from ffscope.memory import Memory
+from ffscope.queries.tables import Where, reading, spellings
+
+REMOVED = ("first", "last", "random")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The median change of the coefficient over so many triggers."""
+
+    median: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """A trigger without one of its tokens. change is (mutated - coefficient) / coefficient."""
+
+    rank: int
+    removed: str
+    removed_index: int
+    token: str
+    coefficient: float
+    mutated: float
+    change: float
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What each removal did, all in all and trigger by trigger."""
+
+    summary: dict[str, Change]
+    rows: list[Mutated]
+
+
+def mutation_of(where: Where, memory: Memory) -> Mutation | None:
+    """The mutations of one memory; None where it was not among those that were mutated."""
+    with reading(where) as tables:
+        if not tables.study.has("mutation"):
+            return None
+        rows = tables.rows(
+            """
+            SELECT m.rank, m.removed, m.removed_index, s.tokens[m.removed_index + 1], m.coefficient, m.mutated, m.change
+            FROM mutation m JOIN triggers t USING (layer, memory, rank) JOIN sentences s USING (sentence)
+            WHERE m.layer = ? AND m.memory = ? AND isfinite(m.change) ORDER BY m.rank, m.removed
+            """,
+            memory,
+        )
+        spelt = spellings(tables, [row[3] for row in rows if row[3] is not None])
+    made = [Mutated(rank, removed, at, spelt.get(token, ""), *numbers) for rank, removed, at, token, *numbers in rows]
+    changes = {name: [row.change for row in made if row.removed == name] for name in REMOVED}
+    summary = {name: Change(median(found), len(found)) for name, found in changes.items() if found}
+    return Mutation(summary, made) if made else None

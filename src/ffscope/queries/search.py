@@ -1,0 +1,197 @@
+"""Memories by what they do: the text of their triggers, the tokens that they promote, their patterns, the range of any measure."""
+
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ffscope.errors import InputError
+from ffscope.memory import Memory, parse_layers
+from ffscope.queries.layer import MEASURES, joined, measured
+from ffscope.queries.prefixes import Trigger, told
+from ffscope.queries.tables import Tables, Where, reading
+
+RANGES = ("fires", "mean", "maximum", "max_prob", "norm", "next_rank", "precision", "patterns")
+ANSWERS = ("dead", "agrees")
+KINDS = ("shallow", "semantic", "both", "none")
+SORTS = ("hits", "memory", *RANGES)
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_RANGE = re.compile(rf"\s*({_NUMBER})?\s*\.\.\s*({_NUMBER})?\s*", re.ASCII)
+_MOST, _LONGEST = 1000, 1000  # rows of an answer, characters of a text
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What memories are looked for. Every part narrows the search; a part that is left out does not.
+
+    `trigger`: the text of a prefix holds this. `promotes`: one of the value's promoted tokens is this, white space apart.
+    `pattern`: a description holds this. Case does not matter. `ranges` are measures with their ends, either of which may be None.
+    """
+
+    trigger: str = ""
+    promotes: str = ""
+    pattern: str = ""
+    kind: str = ""
+    layers: str = ""
+    answers: dict[str, bool] = field(default_factory=dict)
+    ranges: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    sort: str = ""
+    limit: int = 100
+    offset: int = 0
+
+    @classmethod
+    def parse(cls, said: Mapping[str, str], *, limit: int = 100, offset: int = 0) -> "Wanted":
+        """From words: `{"trigger": "climate", "agrees": "yes", "precision": "0.2.."}`; an empty one counts as left out."""
+        given = {name: text for name, text in said.items() if text}
+        long = next((name for name, text in given.items() if len(text) > _LONGEST), None)
+        if long is not None:
+            raise InputError(f"{long} has {len(given[long]):,} characters; at most {_LONGEST:,} are looked for.")
+        if given.get("kind", KINDS[0]) not in KINDS:
+            raise InputError(f"There is no kind {given['kind']!r}. Choose one of: {', '.join(KINDS)}.")
+        if given.get("sort", SORTS[0]).removeprefix("-") not in SORTS:
+            raise InputError(f"Nothing is sorted by {given['sort']!r}. Choose one of: {', '.join(SORTS)}.")
+        words = {name: given.get(name, "") for name in ("trigger", "promotes", "pattern", "kind", "layers", "sort")}
+        return cls(
+            **words,
+            answers={name: _answer(name, given[name]) for name in ANSWERS if name in given},
+            ranges={name: _range(name, given[name]) for name in RANGES if name in given},
+            limit=min(max(limit, 1), _MOST),
+            offset=max(offset, 0),
+        )
+
+
+@dataclass(frozen=True)
+class Match:
+    """A memory that was found: how many of its triggers hold the text, the first of these, and all its measures."""
+
+    memory: str
+    hits: int | None
+    trigger: Trigger | None
+    measures: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """How many memories match, and some of them."""
+
+    count: int
+    seconds: float
+    rows: list[Match]
+
+
+def search(where: Where, wanted: Wanted) -> Matches:
+    """The memories that match everything that is asked for."""
+    start = time.perf_counter()
+    with reading(where) as tables:
+        tables.study.need("triggers")
+        for stage in _stages(wanted):
+            tables.study.need(stage)
+        asked: dict[str, Any] = {}
+        filters = [*_words(tables, wanted, asked), *_measures(tables, wanted, asked)]
+        holding = {"holding": tables.trigger_text.holding(tables, wanted.trigger)} if wanted.trigger else {}
+        hits = (
+            ("h.hits, h.best", "JOIN holding h USING (layer, memory)")
+            if holding
+            else ("NULL AS hits, NULL AS best", "")
+        )
+        query = f"""
+            SELECT m.layer, m.memory, {hits[0]}, {", ".join(measured(tables))}, count(*) OVER () AS found
+            {joined(tables)} {hits[1]}
+            {"WHERE " + " AND ".join(filters) if filters else ""}
+            ORDER BY {_order(tables, wanted)} LIMIT {wanted.limit} OFFSET {wanted.offset}
+        """
+        answer = tables.execute(query, asked, **holding)
+        names = [column[0] for column in answer.description]
+        rows = [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+        return Matches(rows[0]["found"] if rows else 0, time.perf_counter() - start, _matches(tables, rows))
+
+
+def _words(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
+    filters = []
+    if wanted.layers:
+        asked["layers"] = parse_layers(wanted.layers, len(tables.study.manifest["model"]["memories"]))
+        filters.append("m.layer IN (SELECT unnest($layers::INT[]))")
+    if wanted.promotes:
+        asked["promotes"] = wanted.promotes.strip().lower()
+        filters.append(
+            """(m.layer, m.memory) IN (SELECT (layer, memory) FROM promoted WHERE token IN
+            (SELECT token FROM vocabulary WHERE lower(trim(text, '␣⏎⇥⍽ ')) = $promotes))"""
+        )
+    if wanted.pattern:
+        asked["pattern"] = wanted.pattern.lower()
+        filters.append(
+            """(m.layer, m.memory) IN (
+            SELECT (layer, memory) FROM patterns WHERE contains(lower(description), $pattern))"""
+        )
+    return filters
+
+
+def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
+    filters = [] if not wanted.kind else ["p.kind IS NULL" if wanted.kind == "none" else "p.kind = $kind"]
+    if wanted.kind and wanted.kind != "none":
+        asked["kind"] = wanted.kind
+    for name, answer in wanted.answers.items():
+        filters.append(f"{MEASURES[name][1]} = {'true' if answer else 'false'}")
+    for name, ends in wanted.ranges.items():
+        for end, sign in zip(ends, (">=", "<="), strict=True):
+            if end is not None:
+                asked[f"{name}_{len(asked)}"] = end
+                filters.append(f"{MEASURES[name][1]} {sign} ${list(asked)[-1]}")
+    return filters
+
+
+def _stages(wanted: Wanted) -> set[str]:
+    """What must have been done for this to be known."""
+    measures = [*wanted.answers, *wanted.ranges, wanted.sort.removeprefix("-")]
+    stages = {MEASURES[name][0] for name in measures if name in MEASURES}
+    stages |= {"values"} if wanted.promotes else set()
+    return stages | ({"patterns"} if wanted.pattern or wanted.kind else set())
+
+
+def _order(tables: Tables, wanted: Wanted) -> str:
+    default = "hits" if wanted.trigger else "max_prob" if tables.study.has("values") else "fires"
+    name = wanted.sort or default
+    # The larger first, but for names and ranks; a minus turns it round.
+    up = (name.removeprefix("-") in ("memory", "next_rank")) != name.startswith("-")
+    column = {"memory": "m.layer", "hits": "hits"}.get(name.removeprefix("-"), name.removeprefix("-"))
+    direction = "ASC" if up else "DESC"
+    last = f"m.memory {direction}" if column == "m.layer" else "m.layer, m.memory"
+    return f"{column} {direction} NULLS LAST, {last}"
+
+
+def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:
+    best = [(row["layer"], row["memory"], row["best"]) for row in rows if row["best"] is not None]
+    found = tables.rows(
+        """
+        SELECT layer, memory, rank, coefficient, sentence, position FROM triggers
+        JOIN (SELECT unnest(?::INT[]) AS layer, unnest(?::INT[]) AS memory, unnest(?::INT[]) AS rank) USING (layer, memory, rank)
+        """,
+        [[one[part] for one in best] for part in range(3)],
+    )
+    triggers = dict(zip((row[:2] for row in found), told(tables, [row[2:] for row in found]), strict=True))
+    return [
+        Match(
+            memory=str(Memory(row["layer"], row["memory"])),
+            hits=row["hits"],
+            trigger=triggers.get((row["layer"], row["memory"])),
+            measures={name: row[name] for name in MEASURES if name in row},
+        )
+        for row in rows
+    ]
+
+
+def _answer(name: str, text: str) -> bool:
+    known = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+    if text.lower() not in known:
+        raise InputError(f"{name} is yes or no, not {text[:40]!r}.")
+    return known[text.lower()]
+
+
+def _range(name: str, text: str) -> tuple[float | None, float | None]:
+    match = _RANGE.fullmatch(text)
+    ends = [None if end is None else float(end) for end in match.groups()] if match else []
+    if match is None or not any(end is not None for end in ends) or any(map(math.isinf, filter(None, ends))):
+        raise InputError(f"{name} is a range such as 0.2..0.5, 0.2.. or ..0.5, not {text[:40]!r}.")
+    return ends[0], ends[1]

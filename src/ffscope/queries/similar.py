@@ -1,0 +1,44 @@
+"""Memories that are like one: those that fire on the same prefixes, and those whose values promote the same tokens."""
+
+from dataclasses import dataclass
+
+from ffscope.memory import Memory
+from ffscope.queries.tables import Tables, Where, reading
+
+
+@dataclass(frozen=True)
+class Like:
+    """Another memory, and how many of `of` it shares."""
+
+    memory: str
+    shared: int
+    of: int
+
+
+@dataclass(frozen=True)
+class Similar:
+    """The memories with most shared triggers (the same prefixes), and with most shared promoted tokens."""
+
+    triggers: list[Like]
+    tokens: list[Like]
+
+
+def similar(where: Where, memory: Memory, *, count: int = 10) -> Similar:
+    """The memories most like one, by triggers and by value; of equal ones the earlier comes first."""
+    with reading(where) as tables:
+        by_value = _sharing(tables, memory, "promoted", "token", count) if tables.study.has("values") else []
+        return Similar(_sharing(tables, memory, "triggers", "sentence, position", count), by_value)
+
+
+def _sharing(tables: Tables, memory: Memory, table: str, columns: str, count: int) -> list[Like]:
+    """The memories that have most of a memory's rows in a table."""
+    rows = tables.rows(
+        f"""
+        WITH mine AS (SELECT {columns} FROM {table} WHERE layer = $layer AND memory = $memory)
+        SELECT layer, memory, count(*) AS shared, (SELECT count(*) FROM mine)
+        FROM {table} SEMI JOIN mine USING ({columns})
+        WHERE (layer, memory) != ($layer, $memory) GROUP BY layer, memory ORDER BY shared DESC, layer, memory LIMIT $count
+        """,
+        {**memory._asdict(), "count": count},
+    )
+    return [Like(str(Memory(*row[:2])), *row[2:]) for row in rows]

@@ -1,0 +1,59 @@
+"""How the measures of one layer's memories are distributed, drawn as the report's figures are."""
+
+from typing import Any
+
+import numpy as np
+
+from ffscope.queries.layer import LayerPage
+
+_BINS = 30
+# Of each measure: the figure's title, and whether its values span orders of magnitude.
+_DRAWN = {
+    "fires": ("Share of prefixes on which memories fire", "log"),
+    "max_prob": ("Maximum probability of the values", "log"),
+    "next_rank": ("Rank of the first trigger's next token in the value", "log"),
+    "precision": ("Precision of the values' top tokens", "linear"),
+}
+
+
+def layer_figures(page: LayerPage) -> list[tuple[str, str, dict[str, Any]]]:
+    """Name, title and specification of every histogram that the layer has numbers for."""
+    made = []
+    for name, (title, scale) in _DRAWN.items():
+        numbers = np.array([one for one in page.columns.get(name, ()) if one is not None], dtype=np.float64)
+        numbers = numbers[numbers > 0] if scale == "log" else numbers
+        if len(numbers):
+            made.append((name, title, _histogram(name, title, numbers, scale)))
+    return made
+
+
+def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[str, Any]:
+    """Counted here, so that a page is sent bins and not thousands of numbers."""
+    import altair as alt
+
+    from ffscope.report.figures import BLUE, styled
+
+    low, high = float(numbers.min()), float(numbers.max())
+    if low == high:
+        low, high = (low / 2, high * 2) if scale == "log" else (low - 0.5, high + 0.5)
+    edges = np.geomspace(low, high, _BINS + 1) if scale == "log" else np.linspace(low, high, _BINS + 1)
+    counts, _ = np.histogram(np.clip(numbers, edges[0], edges[-1]), edges)
+    rows = [
+        {"from": float(start), "to": float(end), "memories": int(count)}
+        for start, end, count in zip(edges[:-1], edges[1:], counts, strict=True)
+    ]
+    tip = [alt.Tooltip(f"{field}:Q", format=".3~g") for field in ("from", "to", "memories")]
+    bars = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(color=BLUE, binSpacing=0)
+        .encode(
+            x=alt.X(
+                "from:Q", title=name, scale=alt.Scale(type=scale, nice=False), axis=alt.Axis(format="~g", tickCount=5)
+            ),
+            x2="to:Q",
+            y=alt.Y("memories:Q", title="memories"),
+            tooltip=tip,
+        )
+    )
+    heading = alt.Title(title, anchor="start", fontWeight="normal", fontSize=13)
+    return styled(bars.properties(width=320, height=160, title=heading)).to_dict()

@@ -1,0 +1,1 @@
+"""The explorer: a study in the browser."""

@@ -1,0 +1,97 @@
+"""The explorer's server, put together: a study, maybe its model, the rules, the addresses."""
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+import ffscope
+from ffscope.errors import FfscopeError, MemoryNameError, StudyError
+from ffscope.web.answers import Json, page
+from ffscope.web.guard import Guard, Rules
+from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel
+from ffscope.web.routes import annotating, live, pages, reading
+from ffscope.web.routes.asking import Refused
+from ffscope.web.studied import Studied
+
+logger = logging.getLogger(__name__)
+_STATIC = Path(__file__).parent / "static"
+# What an error means to whoever asked; the first that fits.
+_STATUS: dict[type[Exception], int] = {
+    MemoryNameError: 404,
+    StudyError: 409,
+    NoModel: 503,
+    Busy: 503,
+    Left: 499,
+    FfscopeError: 400,
+}
+
+
+def make_app(
+    folder: Path, *, rules: Rules, load: Callable[[], Any] | None = None, why_no_model: str | None = None
+) -> Any:
+    """The server of one study. `load` gives the live model, and is called when the server has started."""
+    queue = ModelQueue(load, why=why_no_model)
+
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        queue.start()
+        threading.Thread(
+            target=pages.vega_bundle, daemon=True
+        ).start()  # takes a second or two, which no page should wait for
+        try:
+            yield
+        finally:
+            queue.close()
+
+    app = FastAPI(
+        title="ffscope explorer",
+        version=ffscope.__version__,
+        description="Every page's JSON twin: what a study's feed-forward memories store.",
+        lifespan=running,
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.studied, app.state.queue, app.state.rules = Studied(folder), queue, rules
+    for part in (reading, live, annotating, pages):
+        app.include_router(part.router)
+    app.mount("/static", StaticFiles(directory=_STATIC))
+    for kind in (FfscopeError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _refused)
+    app.add_middleware(Guard, rules=rules, refuse=_refuse)
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestValidationError):
+        return _refuse(request.scope, 422, _not_understood(error))
+    if isinstance(error, HTTPException):
+        said = "There is no such page. The overview leads to all of them." if error.status_code == 404 else error.detail
+        return _refuse(request.scope, error.status_code, said)
+    status = next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 500)
+    if status == 500:
+        logger.error("%s failed", request.url.path, exc_info=error)
+        return _refuse(request.scope, 500, "Something went wrong in the server, which has written down what.")
+    return _refuse(request.scope, status, str(error))
+
+
+def _not_understood(error: RequestValidationError) -> str:
+    """What was wrong with the first of what was given."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first.get("loc", ())[1:]) or "what was sent"
+    return f"{where} is not understood: {first.get('msg', 'it is not valid')}."
+
+
+def _refuse(scope: Any, status: int, said: str) -> Response:
+    """As JSON to scripts, as a page to people."""
+    if scope["method"] not in ("GET", "HEAD") or scope["path"].endswith((".json", ".js", ".css")):
+        return Json(Refused(said), status_code=status)
+    return page("error", None, page_token="", twin=Refused(said), status=status)

@@ -1,0 +1,47 @@
+"""What the addresses have in common: what they are given, and what they answer."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+
+from ffscope.web.model_queue import ModelQueue
+from ffscope.web.studied import Studied
+
+_MOST = 10**9 - 1  # as many digits as a memory's name may have
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why something was not answered, in a sentence."""
+
+    error: str
+
+
+Layer = Annotated[int, Path(ge=0, le=_MOST, description="A layer, from 0.")]
+Number = Annotated[int, Path(ge=0, le=_MOST, description="A memory of the layer, from 0.")]
+Annotator = Annotated[str, Query(max_length=200, description="Who annotates.")]
+Ticket = Annotated[str, Query(max_length=64, description="Any word; /live.json tells by it how many are in front.")]
+
+
+def studied(request: Request) -> Studied:
+    """The study that is served."""
+    return request.app.state.studied
+
+
+def queue(request: Request) -> ModelQueue:
+    """Where the model is asked."""
+    return request.app.state.queue
+
+
+async def ask_model(request: Request, ticket: str, question: Any) -> Any:
+    """The live model's answer, as long as whoever asked is there."""
+    return await queue(request).ask(question, ticket=ticket, is_gone=request.is_disconnected)
+
+
+def answers(model: Any, *, also: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
+    """For the description of an address: what it answers, and with which numbers it refuses."""
+    refusals = {400: "Not understood.", 404: "Not in this study.", 409: "Not there yet."}
+    refusals |= {422: "Not understood."} | dict.fromkeys(also, "Refused.")
+    said: dict[int | str, dict[str, Any]] = {200: {"model": model}}
+    return said | {number: {"model": Refused, "description": why} for number, why in sorted(refusals.items())}

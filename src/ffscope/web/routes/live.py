@@ -1,0 +1,143 @@
+"""Questions to the loaded model: prompts, interventions, the coefficients of any text."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+
+from ffscope.errors import InputError
+from ffscope.live.interventions import Interventions
+from ffscope.memory import Memory, parse_numbers
+from ffscope.queries import checked
+from ffscope.queries.context import tokens_of
+from ffscope.web.answers import Json
+from ffscope.web.routes.asking import Layer, Number, Ticket, answers, ask_model, queue, studied
+
+router = APIRouter(tags=["model"])
+LONGEST_TEXT = 8000  # characters
+_REFUSALS = (499, 503)
+_SENTENCES = 100
+Text = Annotated[str, Query(max_length=LONGEST_TEXT)]
+Off = Annotated[str, Query(max_length=5000, description="Memories switched off: L3.17,L4.2")]
+Numbers = Annotated[str, Query(max_length=5000, description="Memories with their numbers: L3.17:2,L4.2:-1")]
+Position = Annotated[
+    int, Query(ge=-(10**6), le=10**6, description="A token, BOS included; from the end when negative.")
+]
+
+
+@dataclass(frozen=True)
+class LiveTwin:
+    """How the model is: none, loading, ready or failed; who waits; and what may be asked of it."""
+
+    state: str
+    why: str | None
+    waiting: int
+    ahead: int | None
+    model: str | None
+    device: str | None
+    limits: dict[str, int]
+
+
+@router.get("/live.json", responses=answers(LiveTwin))
+def live(request: Request, ticket: Ticket = "") -> Json:
+    """How the model is, and how many questions are in front of a ticket's."""
+    place = queue(request).place(ticket)
+    loaded = queue(request).about
+    limits = {"characters": LONGEST_TEXT, "sentences": _SENTENCES}
+    limits |= {} if loaded is None else {"tokens": loaded.tokens, "new_tokens": loaded.new_tokens}
+    names = {"model": loaded and loaded.model, "device": loaded and loaded.device}
+    return Json(LiveTwin(place.state, place.why, place.waiting, place.ahead, **names, limits=limits))
+
+
+@router.get("/L{layer:int}/{number:int}/coefficients.json", responses=answers(dict[str, Any], also=_REFUSALS))
+async def coefficients(
+    request: Request,
+    layer: Layer,
+    number: Number,
+    text: Text = "",
+    sentences: Annotated[str, Query(max_length=2000, description="Sentences of the study: 12,17")] = "",
+    ticket: Ticket = "",
+) -> Json:
+    """A memory's coefficient at every token of a text, or of sentences of the study."""
+    tables = studied(request).tables
+    memory = checked(tables.study, Memory(layer, number))
+    maximum = tables.rows("SELECT maximum FROM memories WHERE layer = ? AND memory = ?", memory)
+    least = {"maximum": maximum[0][0] if maximum else None}
+    if bool(text) == bool(sentences):
+        raise InputError("Ask for a text or for sentences: one of the two, and not both.")
+    if text:
+        found = await ask_model(request, ticket, lambda live, stop: live.text_coefficients(memory, text, stop=stop))
+        return Json({**vars(found), **least})
+    tokens = tokens_of(tables, _numbered(sentences, tables.study.manifest["corpus"]["sentences"]))
+    asked = list(tokens.values())
+    numbers = await ask_model(request, ticket, lambda live, stop: live.coefficients(memory, asked, stop=stop))
+    return Json({"sentences": dict(zip(tokens, numbers, strict=True)), **least})
+
+
+def _numbered(sentences: str, count: int) -> list[int]:
+    if "-" in sentences:  # a range could name millions
+        raise InputError("Name sentences one by one, such as 12,17.")
+    numbers = parse_numbers(sentences, count, "sentences")
+    if len(numbers) > _SENTENCES:
+        raise InputError(f"At most {_SENTENCES} sentences are read at once; {len(numbers)} were asked for.")
+    return numbers
+
+
+@router.get("/L{layer:int}/{number:int}/similar.json", responses=answers(dict[str, Any], also=_REFUSALS))
+async def similar(request: Request, layer: Layer, number: Number, ticket: Ticket = "") -> Json:
+    """The memories whose values point most nearly the same way."""
+    memory = checked(studied(request).tables.study, Memory(layer, number))
+    return Json({"similar": await ask_model(request, ticket, lambda live, stop: live.similar(memory, stop=stop))})
+
+
+@router.get("/prompt.json", responses=answers(dict[str, Any], also=_REFUSALS))
+async def prompt(
+    request: Request,
+    text: Text,
+    off: Off = "",
+    scale: Numbers = "",
+    set: Numbers = "",
+    position: Position = -1,
+    of: Literal["output", "residual"] = "output",
+    lens: Literal["", "norm", "raw"] = "",
+    memories: Annotated[int, Query(ge=1, le=50)] = 5,
+    ticket: Ticket = "",
+) -> Json:
+    """What every layer predicts at every token of a text, with and without interventions."""
+    asked: dict[str, Any] = {"position": position, "of": of, "lens": lens or None, "memories": memories}
+    asked["interventions"] = Interventions.parse(off, scale, set)
+    return Json(await ask_model(request, ticket, lambda live, stop: live.prompt(text, **asked, stop=stop)))
+
+
+@router.get("/prompt/why.json", responses=answers(dict[str, Any], also=_REFUSALS))
+async def why(
+    request: Request,
+    text: Text,
+    a: Annotated[str, Query(min_length=1, max_length=200, description="A token's text, or #id.")],
+    b: Annotated[str, Query(min_length=1, max_length=200, description="Another's.")],
+    off: Off = "",
+    scale: Numbers = "",
+    set: Numbers = "",
+    position: Position = -1,
+    count: Annotated[int, Query(ge=1, le=200)] = 20,
+    ticket: Ticket = "",
+) -> Json:
+    """Why token a rather than b: the memories that push the difference of their logits."""
+    asked: dict[str, Any] = {"a": a, "b": b, "position": position, "count": count}
+    asked["interventions"] = Interventions.parse(off, scale, set)
+    return Json(await ask_model(request, ticket, lambda live, stop: live.why(text, **asked, stop=stop)))
+
+
+@router.get("/prompt/text.json", responses=answers(dict[str, Any], also=_REFUSALS))
+async def text(
+    request: Request,
+    text: Text,
+    off: Off = "",
+    scale: Numbers = "",
+    set: Numbers = "",
+    new_tokens: Annotated[int, Query(ge=1, le=1000)] = 20,
+    ticket: Ticket = "",
+) -> Json:
+    """How the model goes on, with and without interventions; always by the likeliest token."""
+    asked: dict[str, Any] = {"new_tokens": new_tokens, "interventions": Interventions.parse(off, scale, set)}
+    return Json(await ask_model(request, ticket, lambda live, stop: live.generate(text, **asked, stop=stop)))

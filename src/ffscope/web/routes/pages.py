@@ -1,0 +1,77 @@
+"""The pages themselves, and what they are made of."""
+
+from functools import cache
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from ffscope.memory import Memory
+from ffscope.queries import checked
+from ffscope.queries.layer import checked_layer
+from ffscope.web.answers import page
+from ffscope.web.routes.asking import queue, studied
+
+router = APIRouter(include_in_schema=False)
+
+
+def _page(request: Request, kind: str) -> Response:
+    about = studied(request).about(model=queue(request).has_model)
+    return page(kind, about, page_token=request.app.state.rules.page_token)
+
+
+@router.get("/")
+def overview(request: Request) -> Response:
+    """What was studied."""
+    return _page(request, "overview")
+
+
+@router.get("/L{layer:int}")
+def layer(request: Request, layer: int) -> Response:
+    """One layer."""
+    checked_layer(studied(request).tables.study, layer)
+    return _page(request, "layer")
+
+
+@router.get("/L{layer:int}/{number:int}")
+def memory(request: Request, layer: int, number: int) -> Response:
+    """One memory."""
+    checked(studied(request).tables.study, Memory(layer, number))
+    return _page(request, "memory")
+
+
+@router.get("/L{layer:int}.{number:int}")
+def by_name(layer: int, number: int) -> Response:
+    """A memory's name leads to its page."""
+    return RedirectResponse(f"/L{layer}/{number}")
+
+
+@router.get("/search")
+def search(request: Request) -> Response:
+    """Memories by what they do."""
+    return _page(request, "search")
+
+
+@router.get("/prompt")
+def prompt(request: Request) -> Response:
+    """A text, layer by layer."""
+    return _page(request, "prompt")
+
+
+@router.get("/annotate")
+def annotate(request: Request) -> Response:
+    """The paper's protocol."""
+    return _page(request, "annotate")
+
+
+@router.get("/static/vega.js")
+def vega() -> Response:
+    """What draws the charts, as vl-convert ships it."""
+    return Response(vega_bundle(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+
+@cache
+def vega_bundle() -> str:
+    """One classic script that gives pages `vegaEmbed`."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")

@@ -1,0 +1,97 @@
+"""Start the explorer: choose an address, print the link, load the model meanwhile."""
+
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import uvicorn
+
+from ffscope.errors import InputError
+from ffscope.study import Study
+from ffscope.web.app import make_app
+from ffscope.web.guard import Rules
+
+_HERE = ("127.0.0.1", "localhost", "::1")
+_TRIES = 20  # ports, one after another, where the wanted one is taken
+_SHORTEST_TOKEN = 8
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the explorer listens, and who may come."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None  # None: the first that is free from 8765 on
+    token: str | None = None
+    names: tuple[str, ...] = ()  # under which others reach it
+
+
+def serve(
+    folder: Path,
+    address: Address,
+    *,
+    load: Callable[[], Any] | None,
+    why_no_model: str | None = None,
+    started: Callable[[str], None],
+) -> None:
+    """Serve a study until interrupted. `started` is told the link as soon as the page can be opened."""
+    Study.open(folder).need("triggers")
+    token = _token(address)
+    rules = Rules.of(
+        address.host,
+        page_token=secrets.token_urlsafe(32),
+        token=token,
+        names=[*address.names, *(() if address.host in _HERE else (socket.gethostname(), socket.getfqdn()))],
+    )
+    app = make_app(folder, rules=rules, load=load, why_no_model=why_no_model)
+    listening = _listen(address)
+    link = _link(address.host, listening.getsockname()[1], token)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+    )
+    app.state.studied.about(model=False)  # what is wrong with the study is said here, not on a page
+    started(link)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _token(address: Address) -> str | None:
+    """Who listens where others can reach it lets nobody in without a token."""
+    if address.token is not None and len(address.token) < _SHORTEST_TOKEN:
+        raise InputError(
+            f"A token has at least {_SHORTEST_TOKEN} characters, so that nobody guesses it; this one has {len(address.token)}. "
+            "Leave out --token for one that is made."
+        )
+    if address.token is None and address.host not in _HERE:
+        return secrets.token_urlsafe(24)
+    return address.token
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    ports = [address.port] if address.port is not None else range(8765, 8765 + _TRIES)
+    refused: OSError | None = None
+    for port in ports:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((address.host, port))
+            listening.listen(128)
+            return listening
+        except (OSError, OverflowError) as error:
+            listening.close()
+            refused = error if isinstance(error, OSError) else OSError(str(error))
+    said = (refused.strerror or str(refused)) if refused else "there is none"
+    raise InputError(
+        f"Port {ports[0]} of {address.host} cannot be used: {said}. Choose another with --port, or --port 0 for any that is free."
+    )
+
+
+def _link(host: str, port: int, token: str | None) -> str:
+    """Listening everywhere is reached here too."""
+    shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    shown = f"[{shown}]" if ":" in shown else shown
+    return f"http://{shown}:{port}/" + (f"?token={quote(token)}" if token else "")

@@ -1,0 +1,100 @@
+"""The pages on which people annotate."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ffscope.annotating import drafts
+from ffscope.annotating.drafts import Draft, Half
+from ffscope.annotating.records import annotators, checked_annotator, read
+from ffscope.memory import Memory
+from ffscope.patterns.record import KINDS, LEAST, MOST, TRIGGERS
+from ffscope.queries import Tables, checked, first_triggers
+from ffscope.report.patterns import beside
+from ffscope.web.twins.layer import Drawing
+from ffscope.web.twins.rows import Row, shown
+
+
+@dataclass(frozen=True)
+class Task:
+    """A memory to annotate: whether it is done, and whether it is begun."""
+
+    memory: str
+    done: bool
+    draft: bool
+
+
+@dataclass(frozen=True)
+class TasksTwin:
+    """The memories that everyone annotates, how far a person is, and who else is at it."""
+
+    annotator: str
+    people: dict[str, int]
+    memories: list[Task]
+    done: int
+
+
+@dataclass(frozen=True)
+class TaskTwin:
+    """One memory to annotate: its first triggers, what was marked last, the steps before it; and nothing of what programs found."""
+
+    memory: str
+    triggers: list[Row]
+    patterns: list[Half]
+    none: bool
+    done: bool
+    steps: list[Draft]
+    least: int
+    most: int
+    kinds: list[str]
+
+
+@dataclass(frozen=True)
+class FigureTwin:
+    """Figure 2 as the machine and a person have it; null where neither has looked."""
+
+    figure: Drawing | None
+
+
+def tasks_twin(tables: Tables, annotator: str, memories: list[Memory]) -> TasksTwin:
+    """The memories that a person is asked to annotate; without a name only who there is."""
+    study = tables.study
+    if not annotator.strip():
+        return TasksTwin("", annotators(study), [], 0)
+    name = checked_annotator(annotator)
+    done = {one.memory for one in read(study) if one.annotator == name}
+    begun = drafts.begun(study, name)
+    tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
+    return TasksTwin(name, annotators(study), tasks, sum(task.done for task in tasks))
+
+
+def task_twin(tables: Tables, memory: Memory, annotator: str) -> TaskTwin:
+    """What a person sees of one memory, and what they have marked."""
+    study, name = tables.study, checked_annotator(annotator)
+    checked(study, memory)
+    said = next((one for one in read(study) if (one.annotator, one.memory) == (name, memory)), None)
+    steps = drafts.steps(study, name, memory)
+    written = [Half(one.kind, one.description, list(one.covers)) for one in said.patterns] if said else []
+    # Whichever is newer: what was done, or a step after it.
+    newest = steps[-1] if steps and (said is None or steps[-1].made > said.made) else None
+    return TaskTwin(
+        memory=str(memory),
+        triggers=[shown(one) for one in first_triggers(tables, [memory], count=TRIGGERS)[memory]],
+        patterns=newest.patterns if newest else written,
+        none=newest.none if newest else said is not None and not said.patterns,
+        done=said is not None,
+        steps=steps,
+        least=LEAST,
+        most=MOST,
+        kinds=list(KINDS),
+    )
+
+
+def figure_twin(tables: Tables, annotator: str, summary: dict[str, Any]) -> FigureTwin:
+    """Figure 2: the machine's as the report has it, a person's as it is now."""
+    from ffscope.report.figures import figure
+
+    entry = beside(tables.study, summary.get("patterns", {}), checked_annotator(annotator))
+    if entry is None:
+        return FigureTwin(None)
+    drawn = figure("patterns", {"patterns": entry})
+    return FigureTwin(Drawing(drawn.name, drawn.title, "", drawn.chart.to_dict(), drawn.number))

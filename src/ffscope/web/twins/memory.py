@@ -1,0 +1,104 @@
+"""The page of one memory."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ffscope.memory import Memory
+from ffscope.queries import Found, MemoryPage, Tables, Value, memory_page
+from ffscope.queries.mutation import Mutation, mutation_of
+from ffscope.queries.similar import Similar, similar
+from ffscope.web.twins.missing import Missing, missing
+from ffscope.web.twins.rows import Row, folded, shown
+
+_QUANTILES = (0.9, 0.7, 0.5, 0.3, 0.1)
+
+
+@dataclass(frozen=True)
+class MemoryTwin:
+    """Everything about one memory. Examples are its triggers, prefixes near quantiles of its coefficients, and a random sample."""
+
+    memory: str
+    layer: int
+    number: int
+    model: str
+    dtype: str
+    lens: str | None
+    seen: int
+    fired: int
+    mean: float
+    maximum: float
+    histogram: list[int]
+    histogram_edges: list[float]
+    value: Value | None
+    patterns: list[Found] | None
+    triggers: list[Row]
+    quantiles: list[Row]
+    sample: list[Row]
+    negative: list[Row]
+    mutation: Mutation | None
+    similar: Similar
+    previous: str | None
+    next: str | None
+    random: str
+    missing: list[Missing]
+
+
+def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
+    """What a study knows of a memory."""
+    study = tables.study
+    page = memory_page(tables, str(memory))
+    top = page.value.promotes[0][0] if page.value and page.value.promotes else None
+    sample = [replace(shown(one, top), quantile=_quantile(page, one.coefficient)) for one in page.sample]
+    taken = ("memory", "model", "dtype", "seen", "fired", "mean", "maximum", "histogram", "value", "patterns")
+    before, after, random = _neighbours(tables, memory)
+    return MemoryTwin(
+        **{name: getattr(page, name) for name in taken},
+        layer=memory.layer,
+        number=memory.memory,
+        lens=study.settings.get("lens"),
+        histogram_edges=study.settings["histogram_edges"],
+        triggers=folded(page.triggers, top),
+        quantiles=_by_quantile(sample),
+        sample=sample,
+        negative=[shown(one, top) for one in page.negative],
+        mutation=mutation_of(tables, memory),
+        similar=similar(tables, memory),
+        previous=before,
+        next=after,
+        random=random,
+        missing=missing(study, "values", "agreement", "mutation", "patterns"),
+    )
+
+
+def _quantile(page: MemoryPage, coefficient: float) -> float | None:
+    """The share of firing prefixes in bins below a coefficient's, and half of those in its own: a histogram knows no more."""
+    edges = len(page.histogram) // 2
+    above = page.histogram[edges + 1 :]
+    if not sum(above):
+        return None
+    at = min(bisect_right([2.0**k for k in range(-8, 13)], coefficient), len(above) - 1)
+    return (sum(above[:at]) + above[at] / 2) / sum(above)
+
+
+def _by_quantile(sample: list[Row]) -> list[Row]:
+    """Of the sampled prefixes the nearest to each quantile; each once."""
+    left = [row for row in sample if row.quantile is not None]
+    chosen = []
+    for wanted in _QUANTILES:
+        if left:
+            chosen.append(min(left, key=lambda row: abs(row.quantile - wanted)))  # type: ignore[operator]
+            left.remove(chosen[-1])
+    return sorted(chosen, key=lambda row: -row.coefficient)
+
+
+def _neighbours(tables: Tables, memory: Memory) -> tuple[str | None, str | None, str]:
+    """The searched memories before and after, and one that looks random but is always the same for a memory."""
+    query = "SELECT layer, memory FROM memories WHERE (layer, memory) {} (?, ?) ORDER BY layer {}, memory {} LIMIT 1"
+    found = [tables.rows(query.format(sign, way, way), memory) for sign, way in (("<", "DESC"), (">", "ASC"))]
+    before, after = (str(Memory(*rows[0])) if rows else None for rows in found)
+    count = tables.rows("SELECT count(*) FROM memories")[0][0]
+    lot = int(np.random.default_rng([memory.layer, memory.memory]).integers(count))
+    other = Memory(*tables.rows("SELECT layer, memory FROM memories LIMIT 1 OFFSET ?", [lot])[0])
+    return before, after, str(other)

@@ -1,0 +1,25 @@
+"""What a study does not have yet, and the command that makes it."""
+
+import shlex
+from dataclasses import dataclass
+
+from ffscope.study import Study
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A stage that was not done: how to do it, or why it cannot be."""
+
+    stage: str
+    command: str
+    why: str | None
+
+
+def missing(study: Study, *stages: str) -> list[Missing]:
+    """Those of some stages that are not there."""
+    folder = shlex.quote(str(study.folder))
+    return [
+        Missing(stage, f"ffscope {stage} {folder}", study.manifest["stages"].get(stage, {}).get("why"))
+        for stage in stages
+        if not study.has(stage)
+    ]

@@ -1,0 +1,99 @@
+"""The first page: what was studied, and what it shows."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ffscope.queries import Tables, predictive_values
+from ffscope.queries.layer import LayerRow, layer_rows
+from ffscope.report.page import reproduce
+from ffscope.report.words import TITLES, sentence, telling
+from ffscope.study import Study
+from ffscope.web.twins.layer import Drawing
+from ffscope.web.twins.missing import Missing, missing
+from ffscope.web.twins.rows import Row, shown
+
+_PREDICTIVE = 10
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """A value that is sure of a token, and a trigger of its key."""
+
+    memory: str
+    max_prob: float
+    prediction: str
+    triggers: int
+    precision: float | None
+    trigger: Row | None
+
+
+@dataclass(frozen=True)
+class OverviewTwin:
+    """A study at a glance. `older`: a stage was done after the figures were drawn."""
+
+    name: str
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    settings: dict[str, Any]
+    stages: dict[str, Any]
+    versions: dict[str, str]
+    command: str
+    telling: list[str]
+    figures: list[Drawing]
+    older: bool
+    layers: list[LayerRow]
+    predictive: list[Predictive]
+    missing: list[Missing]
+
+
+def name_of(tables: Tables) -> str:
+    """What the studied model is called."""
+    model = tables.study.manifest["model"]
+    return Path(model["source"] or model["family"]).name
+
+
+def overview_twin(tables: Tables, summary: dict[str, Any]) -> OverviewTwin:
+    """What a study shows, with the figures of its report's summary; of an empty one there are none."""
+    study, stages = tables.study, tables.study.manifest["stages"]
+    return OverviewTwin(
+        name=name_of(tables),
+        **{part: study.manifest.get(part, {}) for part in ("model", "corpus", "settings", "stages", "versions")},
+        command=reproduce(study),
+        telling=telling(summary),
+        figures=_drawings(study, summary),
+        older=study.has("report") and list(stages)[-1] != "report",
+        layers=layer_rows(tables),
+        predictive=_predictive(tables) if study.has("agreement") else [],
+        missing=missing(study, "values", "agreement", "mutation", "composition", "refinement", "patterns", "report"),
+    )
+
+
+def _drawings(study: Study, summary: dict[str, Any]) -> list[Drawing]:
+    """The report's figures: as it left them, which is quick, or else drawn anew."""
+    with suppress(OSError, ValueError, KeyError):
+        return [_kept(study, name, summary) for name in TITLES if name in summary]
+    from ffscope.report.figures import figures
+
+    return [
+        Drawing(one.name, one.title, sentence(one.name, summary), one.chart.to_dict(), one.number)
+        for one in figures(summary)
+    ]
+
+
+def _kept(study: Study, name: str, summary: dict[str, Any]) -> Drawing:
+    spec = json.loads(study.path(f"figures/{name}.json").read_text(encoding="utf-8"))
+    return Drawing(name, TITLES[name], sentence(name, summary), spec, summary[name]["figure"])
+
+
+def _predictive(tables: Tables) -> list[Predictive]:
+    taken = ("memory", "max_prob", "prediction", "triggers", "precision")
+    return [
+        Predictive(
+            **{name: getattr(one, name) for name in taken},
+            trigger=None if one.trigger is None else shown(one.trigger, one.prediction),
+        )
+        for one in predictive_values(tables, _PREDICTIVE)
+    ]
