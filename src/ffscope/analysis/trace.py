@@ -1,66 +1,18 @@
 """What each layer does to the prediction at one position: before → the memories that contribute most → after."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ffscope.cases import Case, case
+from ffscope.cases import case
 from ffscope.errors import InputError
 from ffscope.memory import Memory
 from ffscope.models.lens import Lens, written
 from ffscope.models.memory_model import MemoryModel, Trace
+from ffscope.story import Contribution, Prediction, Step, Story
 from ffscope.tokens import spelling
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A token with its probability under the lens."""
-
-    token: str
-    id: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """A memory with its coefficient, its share of the layer's Σ |coefficient| × ‖value‖, and the tokens it promotes here.
-
-    With a negative coefficient a memory promotes what its value suppresses.
-    """
-
-    memory: str
-    coefficient: float
-    share: float
-    promotes: list[str]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One layer's part: what the residual, the feed-forward layer and their sum predict; how many memories are active."""
-
-    layer: int
-    before: Prediction
-    ff: Prediction
-    after: Prediction
-    case: Case
-    active: int
-    memories: list[Contribution]
-
-
-@dataclass(frozen=True)
-class Story:
-    """The prediction at one position, layer by layer."""
-
-    model: str
-    lens: str
-    text: str
-    ids: list[int]
-    tokens: list[str]
-    position: int
-    steps: list[Step]
-    prediction: list[Prediction]
 
 
 def tell(
@@ -89,9 +41,24 @@ def tell(
         ids=trace.ids[0].tolist(),
         tokens=[spelling(model.tokenizer, token) for token in trace.ids[0].tolist()],
         position=position % length,
-        steps=[_step(model, reading, trace, i, position, memories) for i in range(len(trace.layers))],
+        steps=list(steps(model, trace, position=position, memories=memories, lens=reading)),
         prediction=_best(model, trace.logits[0, position], 5),
     )
+
+
+def steps(model: MemoryModel, trace: Trace, *, position: int, memories: int, lens: Lens) -> Iterator[Step]:
+    """Each traced layer's part at one position of a trace's first text, with the memories that contribute most."""
+    for i in range(len(trace.layers)):
+        yield _step(model, lens, trace, i, position, memories)
+
+
+@torch.no_grad()
+def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[int, float]) -> list[list[str]]:
+    """The three tokens that each of some memories of a layer promotes with its coefficient."""
+    logits = lens.values(layer, list(coefficients))
+    signs = torch.tensor([-1 if coefficient < 0 else 1 for coefficient in coefficients.values()]).to(logits)
+    highest = (logits * signs[:, None]).topk(3).indices.tolist()
+    return [[spelling(model.tokenizer, token) for token in row] for row in highest]
 
 
 @torch.no_grad()
@@ -116,18 +83,12 @@ def _contributions(model: MemoryModel, lens: Lens, layer: int, coefficients: Ten
     ff = model.layer(layer)
     sizes = coefficients.abs() * written(ff, ff.values()).float().norm(dim=-1)
     total = sizes.sum().clamp_min(torch.finfo(torch.float32).tiny)
-    found = []
-    for memory in sizes.topk(min(count, ff.memories)).indices.tolist():
-        promoted = lens.values(layer, [memory])[0] * coefficients[memory].sign()
-        found.append(
-            Contribution(
-                memory=str(Memory(layer, memory)),
-                coefficient=coefficients[memory].item(),
-                share=(sizes[memory] / total).item(),
-                promotes=[spelling(model.tokenizer, token) for token in promoted.topk(3).indices.tolist()],
-            )
-        )
-    return found
+    chosen = {index: coefficients[index].item() for index in sizes.topk(min(count, ff.memories)).indices.tolist()}
+    tokens = promoted(model, lens, layer=layer, coefficients=chosen)
+    return [
+        Contribution(str(Memory(layer, memory)), coefficient, (sizes[memory] / total).item(), some)
+        for (memory, coefficient), some in zip(chosen.items(), tokens, strict=True)
+    ]
 
 
 def _best(model: MemoryModel, logits: Tensor, count: int) -> list[Prediction]:

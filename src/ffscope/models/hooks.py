@@ -1,5 +1,6 @@
 """Hooks that act in one thread only, and the places in a block where they sit."""
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -80,6 +81,12 @@ def detach(handle: RemovableHandle) -> None:
     """Remove a hook."""
     with _REGISTERING:
         handle.remove()
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of a module, made while no thread changes the hooks on it."""
+    with _REGISTERING:
+        return copy.deepcopy(module)
 
 
 @contextmanager

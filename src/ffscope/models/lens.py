@@ -1,6 +1,5 @@
 """How a vector is read over the vocabulary: the `norm` and the `raw` lens."""
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from ffscope.axes import Float, Int
 from ffscope.errors import LayoutError, LensError
 from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward, number
-from ffscope.models.hooks import find
+from ffscope.models.hooks import copied, find
 from ffscope.models.parts import activation, projection
 
 LENSES = ("norm", "raw")
@@ -166,7 +165,7 @@ def linear_part(step: Map, width: int) -> Map:
 @torch.no_grad()
 def _norm_part(norm: nn.Module, width: int) -> Map:
     """Centring and gain, found by trying the norm: families store the gain as w or 1 + w, or not at all."""
-    exact = copy.deepcopy(norm).float()
+    exact = copied(norm).float()
     weight = next(iter(exact.parameters()), torch.zeros(width))
     # Large, so that epsilon vanishes beside it; no element near the mean, so that the gain can be divided out.
     sizes = 1 + torch.rand(weight.shape[-1], generator=torch.Generator().manual_seed(0)).to(weight.device) / 2

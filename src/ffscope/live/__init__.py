@@ -1,0 +1,1 @@
+"""What a web explorer asks of a loaded model."""

@@ -1,0 +1,108 @@
+"""Norms with their scale held as it is in one run: what they do to each term of a sum is then linear."""
+
+import copy
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float
+from ffscope.errors import LensError
+from ffscope.models.feed_forward import FeedForward
+from ffscope.models.lens import Lens, NormLens, written
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.precision import tolerance
+
+_TOLERANCE = 1e-3  # relative, of a sum of pushes
+
+
+class Difference(NamedTuple):
+    """A's logit minus B's at one state, and how it is made: total = state · along + bias."""
+
+    logits: float  # as the model has them
+    total: float  # without the cap
+    along: Float[Tensor, "hidden"]
+    bias: float
+    cap: float | None
+
+
+def refuse_norms_between(model: MemoryModel, layers: list[int]) -> None:
+    """Raise where the residual is normalised on its way, so that what a layer writes does not reach the top as it is."""
+    for index in layers:
+        layer = model.layer(index)
+        through = len(layer.residual_sites) == 1 and layer.residual_sites[0].side == "out"
+        if str(layer.output_site) != "out:." or through:
+            raise LensError(
+                f"In this {model.model_type} a norm stands between the blocks, so no memory pushes the logits directly. "
+                "Expected a model that normalises only what its layers read. Switch the memory off instead, and compare."
+            )
+
+
+@torch.no_grad()
+def difference_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: int) -> Difference:
+    """Two tokens' logits at the last output of a position, read with the final norm's scale held."""
+    lens = model.lens("norm")
+    free = copy.copy(lens)
+    assert isinstance(free, NormLens)
+    cap, free.cap = free.cap, None
+    nothing, logits = free.states(torch.zeros_like(state)).double(), free.states(state).double()
+    held = _factor(lens.updates(state), logits - nothing, limit=_limit(model), what="the logits")
+    own = lens.states(state).double()
+    return Difference(
+        logits=(own[a] - own[b]).item(),
+        total=(logits[a] - logits[b]).item(),
+        along=held * _direction(lambda vector: _apart(lens, vector, a, b), state),
+        bias=(nothing[a] - nothing[b]).item(),
+        cap=cap,
+    )
+
+
+@torch.no_grad()
+def along_values(
+    model: MemoryModel,
+    layer: FeedForward,
+    *,
+    along: Float[Tensor, "hidden"],
+    update: Float[Tensor, "hidden"],
+    into_post: Float[Tensor, "hidden"] | None,
+) -> Float[Tensor, "hidden"]:
+    """The direction for values as they lie in the layer: behind them stand its scale, and its post-norm with its scale held."""
+    own = _direction(lambda value: written(layer, value[None])[0].double() @ along, along)
+    if into_post is None or layer.post is None:
+        return own
+    given = update.double() - layer.post(torch.zeros_like(into_post)).double() * layer.scale
+    linear = written(layer, into_post[None])[0]
+    return own * _factor(linear, given, limit=_limit(model), what="a feed-forward layer's norm")
+
+
+def _apart(lens: Lens, vector: Tensor, a: int, b: int) -> Tensor:
+    logits = lens.updates(vector)
+    return (logits[a] - logits[b]).double()
+
+
+def _direction(reading: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    """The d of a linear reading(v) = v · d, for vectors of that width."""
+    with torch.enable_grad():
+        at = torch.zeros(like.shape, device=like.device, requires_grad=True)
+        (found,) = torch.autograd.grad(reading(at), at)
+    return found.double()
+
+
+def _limit(model: MemoryModel) -> float:
+    return max(_TOLERANCE, tolerance(model.dtype))
+
+
+def _factor(linear: Tensor, found: Tensor, *, limit: float, what: str) -> float:
+    """What the linear part must be multiplied by to be what was found, by least squares; refused where nothing is."""
+    linear, found = linear.double(), found.double()
+    size = linear.square().sum()
+    if size == 0:
+        return 0.0
+    factor = (linear * found).sum() / size
+    if not (found - factor * linear).norm() <= limit * found.norm():
+        raise LensError(
+            f"Between the residual and {what} stands more than a norm and a projection (an activation, say), so no memory "
+            "pushes the logits directly. Switch the memory off instead, and compare."
+        )
+    return factor.item()

@@ -1,0 +1,740 @@
+"""What an explorer asks of a loaded model, against plain loops over transformers' own passes."""
+
+import copy
+import json
+import logging
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, is_dataclass
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import studies
+import tiny
+from ffscope import InputError, LensError, Memory, MemoryNameError, read
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.trace import tell
+from ffscope.analysis.triggers import Searching
+from ffscope.errors import CoefficientError
+from ffscope.live.interventions import Interventions
+from ffscope.live.model import Live
+from ffscope.live.stopping import Stopped
+from ffscope.models.lens import written
+from ffscope.models.loading import lay_out
+from ffscope.pipeline import triggers
+from ffscope.tokens import spelling
+
+TEXT = "The cat sat"
+TEXTS = [name for name in tiny.TABLE if name != "vit"]
+POST_NORM = ["opt post-norm", "bloom post-norm residual", "bert", "roberta", "distilbert", "bart"]
+PRE_NORM = [name for name in TEXTS if name not in [*POST_NORM, "modernbert"]]
+WRITERS = [name for name in TEXTS if name not in ("bert", "roberta", "distilbert", "modernbert")]
+CHANGED = Interventions.parse("L0.3,L1.2", "L0.4:-2.5", "L1.7:1.5")
+EDIT = {"zero": ["L0.3", "L1.2"], "scale": {"L0.4": -2.5}, "set": {"L1.7": 1.5}}
+
+
+def live_of(name, tokenizer, **asked):
+    return Live(lay_out(tiny.make(name), tokenizer), **{"bos": True, **asked})
+
+
+def is_pair(model):
+    return getattr(model.model.config, "is_encoder_decoder", False)
+
+
+def inputs_of(model, text, *, bos=True):
+    """The model's keyword arguments, made by hand; in an encoder–decoder both stacks hold the text."""
+    ids = model.tokenizer.encode(text, add_special_tokens=False)
+    given = {"input_ids": torch.tensor([[2, *ids] if bos else ids])}
+    if is_pair(model):
+        given["decoder_input_ids"] = torch.tensor([[model.model.config.decoder_start_token_id, *ids]])
+    return given
+
+
+def first_predicting(model):
+    return 3 if is_pair(model) else 0  # tiny encoders have three layers
+
+
+def plain(result):
+    """A result as JSON has it; NaN and infinity are not JSON."""
+    whole = [asdict(one) if is_dataclass(one) else one for one in (result if isinstance(result, list) else [result])]
+    assert json.loads(json.dumps(whole, allow_nan=False)) is not None
+    return whole
+
+
+# --- interventions ---
+
+
+def test_a_link_says_what_is_done_and_is_read_back():
+    made = Interventions.parse("L4.2,L3.17", "L3.1:2,L0.5:-1e-3", "L9.9: 0.25")
+    assert made.off == (Memory(3, 17), Memory(4, 2))
+    assert made.link() == {"off": "L3.17,L4.2", "scale": "L0.5:-0.001,L3.1:2", "set": "L9.9:0.25"}
+    assert Interventions.parse(**made.link()) == made
+    assert made.any
+    assert not Interventions.parse("", "", " ").any
+    assert Interventions.parse(set="L0.0:-0").link()["set"] == "L0.0:0"
+    small = Interventions.parse(scale="L0.1:1e-07,L0.2:1000000,L0.3:.1,L0.4:5.")
+    assert Interventions.parse(**small.link()) == small
+
+
+@pytest.mark.parametrize(
+    ("off", "scale", "set", "error", "sentence"),
+    [
+        ("L3", "", "", MemoryNameError, "'L3' names a whole layer. Name one memory of it"),
+        ("L3.1,", "", "", MemoryNameError, "'' is not a memory's name"),
+        ("3.1", "", "", MemoryNameError, "Did you mean 'L3.1'?"),
+        ("", "L3:2", "", MemoryNameError, "names a whole layer"),
+        ("", "L3.1", "", InputError, "Expected a memory and a number to scale, such as 'L3.1:2'; found 'L3.1'."),
+        ("", "", "L3.1:x", InputError, "Expected a memory and a number to set, such as 'L3.1:2'; found 'L3.1:x'."),
+        ("", "L3.1:nan", "", InputError, "Expected a memory and a number to scale"),
+        ("", "L3.1:1_0", "", InputError, "Expected a memory and a number to scale"),
+        ("", "L3.1:1e999", "", InputError, "Expected a number from -1000000 to 1000000 for L3.1, found inf."),
+        ("", "", "L3.1:-1000001", InputError, "Expected a number from -1000000 to 1000000 for L3.1, found -1000001.0."),
+        ("L3.1", "L3.1:2", "", InputError, "L3.1 is changed twice. Name each memory once, as off, scale or set."),
+        ("L3.1,L3.1", "", "", InputError, "L3.1 is changed twice"),
+        (",".join(f"L0.{i}" for i in range(201)), "", "", InputError, "at most 200 interventions, found 201"),
+        (
+            ",".join(f"L0.{i}" for i in range(150)),
+            ",".join(f"L1.{i}:2" for i in range(51)),
+            "",
+            InputError,
+            "at most 200 interventions, found 201. Take some of them away.",
+        ),
+    ],
+)
+def test_a_link_that_is_not_understood(off, scale, set, error, sentence):
+    with pytest.raises(error) as raised:
+        Interventions.parse(off, scale, set)
+    assert sentence in str(raised.value)
+
+
+def test_interventions_made_in_python_are_checked_too():
+    with pytest.raises(InputError, match="found nan"):
+        Interventions(scale=((Memory(0, 1), float("nan")),))
+
+
+def test_links_are_read_without_torch():
+    code = """
+import sys
+for name in ("torch", "transformers", "numpy"): sys.modules[name] = None
+import ffscope.live.interventions, ffscope.live.stopping
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_model_is_asked_without_the_reading_side():
+    code = """
+import sys
+for name in ("duckdb", "sentencex", "altair", "fastapi", "uvicorn", "jinja2", "jaxtyping"): sys.modules[name] = None
+import ffscope.live.model
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# --- about, spelling ---
+
+
+def test_about(tokenizer):
+    live = live_of("llama", tokenizer, tokens=1000, new_tokens=7)
+    assert plain(live.about()) == [
+        {
+            "model": "llama",
+            "family": "llama",
+            "device": "cpu",
+            "dtype": "float32",
+            "layers": 3,
+            "memories": [22, 22, 22],
+            "can_generate": True,
+            "causal": True,
+            "lens": "norm",
+            "bos": True,
+            "tokens": 41,  # what the model takes
+            "new_tokens": 7,
+        }
+    ]
+    assert live.spell([4, 5, 2]) == ["␣", "a", "<s>"]
+
+
+@pytest.mark.parametrize("name", tiny.TABLE)
+def test_every_model_can_say_what_it_is(name, tokenizer):
+    about = live_of(name, None if name == "vit" else tokenizer).about()
+    assert about.can_generate == (name in WRITERS)
+    assert (about.lens is None) == (name == "vit")
+
+
+def test_a_lens_that_is_not_there(tokenizer):
+    with pytest.raises(LensError, match="There is no lens 'best'"):
+        live_of("llama", tokenizer, lens="best")
+
+
+# --- coefficients ---
+
+
+@pytest.mark.parametrize(
+    ("name", "bos"), [*((name, True) for name in TEXTS), *((name, False) for name in ("gpt2", "t5", "bart", "olmoe"))]
+)
+def test_coefficients_are_those_of_one_trace_a_sentence(name, bos, tokenizer):
+    live = live_of(name, tokenizer, bos=bos)
+    words = ["The cat", "Hi", "dog", "x", "TheCats"]
+    sentences = [tokenizer.encode(word, add_special_tokens=False) for word in words]
+    traces = [live.model.trace(inputs_of(live.model, word, bos=bos)) for word in words]
+    for memory in (Memory(0, 5), Memory(live.model.layers - 1, live.model.memories[-1] - 1)):
+        found = plain(live.coefficients(memory, [*sentences, []]))
+        for sentence, trace, heard in zip(sentences, traces, found, strict=False):
+            expected = trace.coefficients[memory.layer][0, -len(sentence) :, memory.memory].tolist()
+            assert heard == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        assert found[-1] == []
+        typed = live.text_coefficients(memory, words[0])
+        assert typed.coefficients == pytest.approx(found[0], rel=1e-4, abs=1e-5)
+        assert "".join(typed.tokens) == "The␣cat"
+
+
+@pytest.mark.parametrize("name", ["llama", "opt", "qwen3_moe", "t5", "bert"])
+def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
+    model = read(tiny.make(name), tokenizer)
+    corpus = studies.write_corpus(tmp_path / "corpus.jsonl", documents=10)
+    study = triggers(model, Reading(str(corpus), max_tokens=30), tmp_path / "study", searching=Searching(top=4))
+    tokens = {row["sentence"]: row["tokens"] for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
+    rows = pq.read_table(study.path("triggers.parquet")).to_pylist()
+    live = Live(model, bos=study.settings["bos"])
+    for memory in {(row["layer"], row["memory"]) for row in rows if row["memory"] in (1, 8)}:
+        mine = [row for row in rows if (row["layer"], row["memory"]) == memory]
+        found = live.coefficients(Memory(*memory), [tokens[row["sentence"]] for row in mine])
+        for row, heard in zip(mine, found, strict=True):
+            assert heard[row["position"]] == pytest.approx(row["coefficient"], rel=1e-4)
+            assert max(heard) == pytest.approx(row["coefficient"], rel=1e-4)
+
+
+def test_the_pass_ends_with_the_memory(tokenizer):
+    live = live_of("llama", tokenizer)
+    ran = []
+    for number, block in enumerate(live.model.model.model.layers):
+        block.register_forward_hook(lambda *_, number=number: ran.append(number))
+    live.coefficients(Memory(1, 0), [[5, 6, 7]])
+    assert ran == [0]
+
+
+def test_memories_and_texts_that_are_not_there(tokenizer):
+    live = live_of("llama", tokenizer, tokens=6)
+    with pytest.raises(MemoryNameError, match="There is no memory L0.22. Layer 0 has memories 0 to 21."):
+        live.coefficients(Memory(0, 22), [[5]])
+    with pytest.raises(InputError, match="Token id 67 is outside the vocabulary"):
+        live.coefficients(Memory(0, 2), [[67]])
+    with pytest.raises(InputError, match="The text has no tokens. Expected at least one."):
+        live.text_coefficients(Memory(0, 2), "")
+    with pytest.raises(InputError, match="The text has 7 tokens, BOS included; expected at most 6. Shorten it."):
+        live.prompt("abcdef")
+    with pytest.raises(InputError, match="half of a character"):
+        live.prompt("a\ud800")
+    with pytest.raises(InputError, match="There is no position 6: the text has 6 tokens, BOS included"):
+        live.prompt("abcde", position=6)
+    with pytest.raises(InputError, match="There is no 'input' to read. Choose one of: residual, output."):
+        live.prompt("abc", of="input")
+    with pytest.raises(InputError, match="Expected 1 to 1000 memories, found 0."):
+        live.prompt("abc", memories=0)
+    with pytest.raises(MemoryNameError, match="There is no layer 9"):
+        live.prompt("abc", interventions=Interventions.parse("L9.1"))
+
+
+# --- similar ---
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "vit"])
+def test_similar_memories_have_the_highest_cosines(name, tokenizer, monkeypatch):
+    monkeypatch.setattr("ffscope.live.similar._ROWS", 7)
+    live = live_of(name, None if name == "vit" else tokenizer)
+    layers = [live.model.layer(i) for i in range(live.model.layers)]
+    rows = torch.cat([written(layer, layer.values()) for layer in layers])
+    names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
+    cosines = torch.nn.functional.cosine_similarity(rows[names.index("L1.3")], rows)
+    order = [i for i in cosines.argsort(descending=True).tolist() if names[i] != "L1.3"][:10]
+    found = live.similar(Memory(1, 3))
+    plain(found)
+    assert [one.memory for one in found] == [names[i] for i in order]
+    assert [one.cosine for one in found] == pytest.approx(cosines[order].tolist(), abs=1e-5)
+
+
+def test_a_value_of_nothing_is_like_none(tokenizer):
+    live = live_of("llama", tokenizer)
+    with torch.no_grad():
+        live.model.model.model.layers[0].mlp.down_proj.weight[:, 4] = 0
+    assert live.similar(Memory(0, 4)) == []
+    assert len(live.similar(Memory(0, 3), count=1000)) == 65
+    plain(live.similar(Memory(0, 3), count=1000))
+
+
+# --- prompt ---
+
+
+@pytest.mark.parametrize(
+    ("name", "of"), [*((name, "output") for name in TEXTS), *((name, "residual") for name in ("gptj", "bert", "t5"))]
+)
+def test_the_grid_is_what_a_plain_loop_reads(name, of, tokenizer, monkeypatch):
+    live = live_of(name, tokenizer, lens="raw" if name == "mistral" else "norm")
+    model = live.model
+    lens = model.lens(live.lens)
+    monkeypatch.setattr(type(lens), "chunk", 4)
+    reading = live.prompt(TEXT, interventions=CHANGED, of=of)
+    plain(reading)
+    with model.edit(**EDIT):
+        trace = model.trace(inputs_of(model, TEXT))
+    first = first_predicting(model)
+    assert reading.grid.layers == list(range(first, model.layers))
+    for row, layer in enumerate(reading.grid.layers):
+        for p in range(len(reading.ids)):
+            logits = lens.states(getattr(trace, of)[layer][0, p])
+            probabilities = logits.softmax(-1)
+            final = int(trace.logits[0, p].argmax())
+            best = logits.topk(10).indices.tolist()
+            assert reading.grid.top[row][p] == best
+            assert reading.grid.probability[row][p] == pytest.approx(probabilities[best].tolist(), rel=1e-3, abs=1e-6)
+            assert reading.grid.rank[row][p] == 1 + int((logits > logits[final]).sum())
+            entropy = -(probabilities * probabilities.log2()).nansum().item()
+            assert reading.grid.entropy[row][p] == pytest.approx(entropy, rel=1e-3, abs=1e-5)
+    if of == "output" and live.lens == "norm":
+        assert set(reading.grid.rank[-1]) == {1}
+    assert reading.spellings.keys() >= {str(id) for row in reading.grid.top for cell in row for id in cell}
+    assert all(reading.spellings[str(id)] == token for id, token in zip(reading.ids, reading.tokens, strict=True))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_distribution_is_the_models_own_before_and_after(name, tokenizer):
+    live = live_of(name, tokenizer)
+    inputs = inputs_of(live.model, TEXT)
+    traced = live.model.trace(inputs)
+    before = traced.logits[0, 4].softmax(-1)
+    with live.model.edit(**EDIT):
+        after = live.model.trace(inputs).logits[0, 4].softmax(-1)
+    reading = live.prompt(TEXT, interventions=CHANGED, position=4)
+    ids = [choice.id for choice in reading.distribution]
+    assert set(ids) == {*before.topk(20).indices.tolist(), *after.topk(20).indices.tolist()}
+    assert [choice.before for choice in reading.distribution] == pytest.approx(before[ids].tolist(), rel=1e-3)
+    assert [choice.after for choice in reading.distribution] == pytest.approx(after[ids].tolist(), rel=1e-3)
+    assert [choice.after_rank for choice in reading.distribution] == [1 + int((after > after[id]).sum()) for id in ids]
+    assert [choice.before_rank for choice in reading.distribution] == [
+        1 + int((before > before[id]).sum()) for id in ids
+    ]
+    assert ids == sorted(ids, key=lambda id: -after[id])
+    assert [(one.memory, one.change, one.number) for one in reading.interventions] == [
+        ("L0.3", "off", None),
+        ("L1.2", "off", None),
+        ("L0.4", "scale", -2.5),
+        ("L1.7", "set", 1.5),
+    ]
+    for one in reading.interventions:
+        memory = Memory.parse(one.memory)
+        assert one.coefficient == pytest.approx(traced.coefficients[memory.layer][0, 4, memory.memory].item(), rel=1e-4)
+
+
+def test_without_interventions_there_is_no_after(tokenizer):
+    live = live_of("llama", tokenizer)
+    reading = live.prompt(TEXT)
+    plain(reading)
+    assert reading.position == len(reading.ids) - 1
+    assert reading.tokens[0] == "<s>"
+    assert reading.interventions == []
+    assert len(reading.distribution) == 20
+    assert [choice.before_rank for choice in reading.distribution] == list(range(1, 21))
+    assert {choice.after for choice in reading.distribution} == {None}
+    assert reading.steps == tell(live.model, TEXT, memories=5).steps
+    assert live.prompt(TEXT, position=3, memories=2, lens="raw").steps == (
+        tell(live.model, TEXT, position=3, memories=2, lens="raw").steps
+    )
+
+
+def test_steps_are_of_the_run_with_the_interventions(tokenizer):
+    live = live_of("gpt2", tokenizer)
+    reading = live.prompt(TEXT, interventions=CHANGED, memories=22)
+    with live.model.edit(**EDIT):
+        assert reading.steps == tell(live.model, TEXT, memories=22).steps
+    held = {one.memory: one.coefficient for step in reading.steps for one in step.memories}
+    assert held["L0.3"] == 0
+    assert held["L1.7"] == 1.5
+
+
+def test_interventions_do_not_leak(tokenizer):
+    live = live_of("mixtral", tokenizer)
+    fresh = live.prompt(TEXT)
+    changed = live.prompt(TEXT, interventions=CHANGED)
+    live.why(TEXT, interventions=CHANGED, a="a", b="b")
+    live.generate(TEXT, interventions=CHANGED, new_tokens=3)
+    assert live.prompt(TEXT) == fresh
+    assert live.prompt(TEXT, interventions=CHANGED) == changed != fresh
+    assert [choice.before for choice in changed.distribution[:1]] != [changed.distribution[0].after]
+
+
+def test_a_decoder_beside_an_encoder_without_bos(tokenizer):
+    live = live_of("t5", tokenizer, bos=False)
+    first = live.prompt("ab", interventions=Interventions.parse("L0.1,L4.1"), position=0)
+    assert first.tokens == ["<unk>", "a", "b"]  # its start token, and the text
+    assert first.interventions[0].coefficient is None  # the encoder has no token there
+    assert first.interventions[1].coefficient is not None
+    plain(first)
+
+
+def test_numbers_that_are_not_finite_are_refused(tokenizer):
+    live = live_of("llama", tokenizer)
+    live.model.model.half()
+    many = Interventions(set=tuple((Memory(0, i), 1e6) for i in range(22)))
+    for asked in (live.prompt, lambda *given, **named: live.why(*given, a="a", b="b", **named)):
+        with pytest.raises(CoefficientError, match="not finite in layer 0.*intervene with smaller numbers"):
+            asked(TEXT, interventions=many)
+
+
+def test_models_that_cannot_be_read(tokenizer):
+    blind = live_of("vit", None)
+    with pytest.raises(InputError, match="takes pixel_values, not text"):
+        blind.prompt(TEXT)
+    with pytest.raises(InputError, match="without a tokenizer"):
+        live_of("llama", None).prompt(TEXT)
+    headless = lay_out(tiny.make("gpt2").transformer, tokenizer)
+    for asked in (Live(headless, bos=True).prompt, lambda text: Live(headless, bos=True).why(text, a="a", b="b")):
+        with pytest.raises(LensError, match="has no unembedding"):
+            asked(TEXT)
+
+
+# --- why ---
+
+
+def parts(why):
+    return why.start + why.bias + sum(layer.ff + layer.rest for layer in why.layers)
+
+
+@pytest.mark.parametrize("name", PRE_NORM)
+def test_the_parts_add_up_to_the_difference(name, tokenizer):
+    live = live_of(name, tokenizer)
+    for position in (-1, 2):
+        why = live.why(TEXT, interventions=CHANGED, a="a", b="#9", position=position)
+        plain(why)
+        with live.model.edit(**EDIT):
+            logits = live.model.trace(inputs_of(live.model, TEXT)).logits[0, position]
+        expected = (logits[why.a.id] - logits[why.b.id]).item()
+        assert why.difference == pytest.approx(expected, rel=1e-3, abs=1e-5)
+        assert parts(why) == pytest.approx(why.total, rel=1e-3, abs=1e-4)
+        if why.note is None:
+            assert why.total == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma", "gemma2", "gemma3", "olmo2", "olmoe", "qwen3_moe", "t5", "phi3"])
+def test_a_layers_memories_add_up_to_its_update(name, tokenizer):
+    live = live_of(name, tokenizer)
+    why = live.why(TEXT, a="a", b="b", count=1000)
+    pushes = {}
+    for one in why.memories:
+        layer = Memory.parse(one.memory).layer
+        pushes[layer] = pushes.get(layer, 0) + one.push
+    assert [pushes[layer.layer] for layer in why.layers] == pytest.approx(
+        [layer.ff for layer in why.layers], rel=1e-3, abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "opt"])
+def test_pushes_are_what_the_weights_say(name, tokenizer):
+    live = live_of(name, tokenizer)
+    own = live.model.model
+    why = live.why(TEXT, a="c", b="d", count=1000)
+    trace = live.model.trace(TEXT)
+    state = trace.output[-1][0, -1]
+    norm = {
+        "llama": lambda: own.model.norm,
+        "gpt2": lambda: own.transformer.ln_f,
+        "opt": lambda: own.model.decoder.final_layer_norm,
+    }[name]()
+    centred = name != "llama"
+    size = (state - state.mean() if centred else state).square().mean().add(1e-6 if name == "llama" else 1e-5).sqrt()
+    apart = own.lm_head.weight[why.a.id] - own.lm_head.weight[why.b.id]
+    for one in why.memories:
+        memory = Memory.parse(one.memory)
+        value = {
+            "llama": lambda i, j: own.model.layers[i].mlp.down_proj.weight[:, j],
+            "gpt2": lambda i, j: own.transformer.h[i].mlp.c_proj.weight[j],
+            "opt": lambda i, j: own.model.decoder.layers[i].fc2.weight[:, j],
+        }[name](*memory)
+        m = trace.coefficients[memory.layer][0, -1, memory.memory]
+        direction = (value - value.mean() if centred else value) * norm.weight
+        assert one.push == pytest.approx((m * (direction @ apart) / size).item(), rel=1e-3, abs=1e-6)
+        assert one.coefficient == pytest.approx(m.item(), rel=1e-4, abs=1e-7)
+    assert len(why.memories) == 66
+    sizes = [abs(one.push) for one in why.memories]
+    assert sizes == sorted(sizes, reverse=True)
+    assert live.why(TEXT, a="c", b="d", count=4).memories == why.memories[:4]
+    # Promoted, with the coefficient's sign, as the steps of the prompt say it.
+    stepped = {one.memory: one for step in live.prompt(TEXT, memories=22).steps for one in step.memories}
+    assert all(one.promotes == stepped[one.memory].promotes for one in why.memories if one.coefficient)
+
+
+def test_a_cap_is_taken_off_and_told(tokenizer):
+    live = live_of("gemma2", tokenizer)
+    why = live.why(TEXT, a="a", b="b")
+    assert why.note == "This model caps its logits at ±7; the pushes add up to the difference before the cap."
+    logits = live.model.trace(TEXT).logits[0, -1].double()
+    free = 7 * torch.atanh(logits / 7)
+    assert why.total == pytest.approx((free[why.a.id] - free[why.b.id]).item(), rel=1e-2)
+    assert why.difference != pytest.approx(why.total, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", POST_NORM)
+def test_norms_between_blocks_leave_no_direct_pushes(name, tokenizer):
+    with pytest.raises(LensError, match="a norm stands between the blocks, so no memory pushes the logits directly"):
+        live_of(name, tokenizer).why(TEXT, a="a", b="b")
+
+
+def test_a_head_with_an_activation_leaves_no_direct_pushes(tokenizer):
+    with pytest.raises(LensError, match="stands more than a norm and a projection"):
+        live_of("modernbert", tokenizer).why(TEXT, a="a", b="b")
+
+
+def test_in_low_precision(tokenizer):
+    model = tiny.make("olmo2").half()
+    live = Live(lay_out(model, tokenizer), bos=True)
+    why = live.why(TEXT, a="a", b="b")
+    largest = max(abs(layer.ff) + abs(layer.rest) for layer in why.layers)
+    assert abs(parts(why) - why.difference) < 0.05 * largest
+    plain(live.prompt(TEXT, interventions=CHANGED))
+    assert live.about().dtype == "float16"
+
+
+@pytest.fixture
+def words():
+    """A tokenizer of words and pieces, with a space before some of them."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = [
+        "<unk>",
+        "<pad>",
+        "<s>",
+        "</s>",
+        "Ġ",
+        "P",
+        "a",
+        "r",
+        "i",
+        "s",
+        "ar",
+        "is",
+        "aris",
+        "Paris",
+        "ĠParis",
+        "Ġis",
+    ]
+    merges = [("a", "r"), ("i", "s"), ("ar", "is"), ("P", "aris"), ("Ġ", "Paris"), ("Ġ", "is")]
+    made = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(pieces)}, merges=merges, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+
+
+def test_tokens_are_named_by_text_or_id(words):
+    live = live_of("llama", words)
+    why = live.why("Paris is", a="Paris", b=" Paris")
+    assert (why.a.id, why.a.token, why.b.id, why.b.token) == (13, "Paris", 14, "␣Paris")
+    assert live.why("Paris is", a="#14", b="<unk>").a.token == "␣Paris"
+    with pytest.raises(InputError, match="'sis' is not one token.*Its pieces are: s is. Choose one of them"):
+        live.why("Paris", a="sis", b="is")
+    with pytest.raises(InputError, match="'Q' is not one token.*Its pieces are: <unk>."):
+        live.why("Paris", a="Q", b="is")
+    with pytest.raises(InputError, match="There is no token #67. This model has tokens #0 to #66."):
+        live.why("Paris", a="#67", b="is")
+    with pytest.raises(InputError, match="Expected a token, found nothing"):
+        live.why("Paris", a="", b="is")
+    with pytest.raises(InputError, match="Both tokens are 'is'"):
+        live.why("Paris", a="is", b="is")
+    with pytest.raises(InputError, match="half of a character"):
+        live.why("Paris", a="\ud800", b="is")
+    with pytest.raises(LensError, match="read with the norm lens; found 'raw'"):
+        live.why("Paris", a="is", b="Paris", lens="raw")
+
+
+def test_a_space_is_put_in_front_where_the_text_alone_is_no_token():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(
+        models.BPE(vocab={"<s>": 0, "a": 1, "b": 2, " ": 3, " a": 4, " ab": 5}, merges=[(" ", "a"), (" a", "b")])
+    )
+    live = live_of("llama", PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>"))
+    why = live.why("ab", a="ab", b="a")
+    assert (why.a.asked, why.a.id, why.a.token) == ("ab", 5, "␣ab")
+    assert why.b.id == 1
+
+
+# --- generate ---
+
+
+@torch.no_grad()
+def greedy(model, text, count, *, ends=(3,)):
+    """One full pass a token, no cache."""
+    ids = torch.tensor([[2, *model.tokenizer.encode(text, add_special_tokens=False)]])
+    made = torch.full((1, 1), model.model.config.decoder_start_token_id) if is_pair(model) else ids
+    start = made.shape[1]
+    for _ in range(count):
+        given = {"input_ids": ids, "decoder_input_ids": made} if is_pair(model) else {"input_ids": made}
+        made = torch.cat([made, model.model(**given, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+        if made[0, -1] in ends:
+            break
+    return [spelling(model.tokenizer, token) for token in made[0, start:].tolist()]
+
+
+def hostile(model):
+    """A model whose own settings ask for everything but greedy text."""
+    config = model.generation_config
+    config.do_sample, config.temperature, config.top_k, config.top_p = True, 5.0, 2, 0.3
+    config.max_length, config.min_length, config.num_beams, config.num_return_sequences = 3, 30, 3, 2
+    config.repetition_penalty, config.no_repeat_ngram_size, config.max_time = 9.0, 1, 1e-9
+    config.forced_bos_token_id, config.forced_eos_token_id, config.suppress_tokens = 7, 8, list(range(20))
+    config.stop_strings, config.cache_implementation, config.return_dict_in_generate = ["a"], "static", True
+    config.bad_words_ids = [[i] for i in range(20, 40)]
+    return model
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_generated_text_is_greedy(name, tokenizer, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that its warnings are heard here
+    live = Live(lay_out(hostile(tiny.make(name)), tokenizer), bos=True)
+    held = copy.deepcopy(live.model.model.generation_config.to_dict())
+    made = live.generate(TEXT, interventions=CHANGED, new_tokens=12)
+    plain(made)
+    assert made.before == greedy(live.model, TEXT, 12)
+    with live.model.edit(**EDIT):
+        assert made.after == greedy(live.model, TEXT, 12)
+    assert live.generate(TEXT, new_tokens=12).after is None
+    assert live.model.model.generation_config.to_dict() == held
+    assert not [record for record in caplog.records if record.name.startswith("transformers.generation")]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_text_ends_at_eos(listed, tokenizer):
+    live = live_of("llama", tokenizer)
+    whole = greedy(live.model, TEXT, 12, ends=())
+    assert len(set(whole[:5])) > 1
+    last = tokenizer.convert_tokens_to_ids(whole[4])
+    live.model.model.generation_config.eos_token_id = [60, last] if listed else last
+    made = live.generate(TEXT, new_tokens=12).before
+    assert made == whole[: whole.index(whole[4]) + 1]
+
+
+def test_what_cannot_be_generated(tokenizer):
+    for name in ("bert", "modernbert"):
+        with pytest.raises(InputError, match="ForMaskedLM does not generate text. Expected a language model"):
+            live_of(name, tokenizer).generate(TEXT, new_tokens=3)
+    with pytest.raises(InputError, match="ViTModel does not generate text"):
+        live_of("vit", None).generate(TEXT, new_tokens=3)
+    live = live_of("gpt2", tokenizer)
+    with pytest.raises(InputError, match="Expected 1 to 100 new tokens, found 101."):
+        live.generate(TEXT, new_tokens=101)
+    with pytest.raises(
+        InputError, match="30 new tokens are asked for, and 12 stand before them.*this model takes 41 in all"
+    ):
+        live.generate(TEXT, new_tokens=30)
+    assert len(live.generate(TEXT, new_tokens=29).before) <= 29
+    with pytest.raises(MemoryNameError, match="There is no memory L0.99"):
+        live.generate(TEXT, new_tokens=3, interventions=Interventions.parse("L0.99"))
+
+
+# --- stopping ---
+
+
+class After:
+    """Says stop from the n-th time on that it is asked."""
+
+    def __init__(self, times):
+        self.left, self.asked = times, 0
+
+    def __call__(self):
+        self.asked += 1
+        return self.asked > self.left
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda live, stop: live.coefficients(Memory(2, 1), [[5, 6], [7]], stop=stop),
+        lambda live, stop: live.text_coefficients(Memory(2, 1), TEXT, stop=stop),
+        lambda live, stop: live.similar(Memory(2, 1), stop=stop),
+        lambda live, stop: live.prompt(TEXT, interventions=CHANGED, stop=stop),
+        lambda live, stop: live.why(TEXT, a="a", b="b", stop=stop),
+        lambda live, stop: live.generate(TEXT, new_tokens=10, stop=stop),
+    ],
+)
+def test_every_request_can_be_taken_back(ask, tokenizer):
+    live = live_of("llama", tokenizer)
+    counted = After(10**9)
+    ask(live, counted)
+    assert counted.asked >= 3
+    for times in range(counted.asked):
+        stop = After(times)
+        with pytest.raises(Stopped, match="^The request was cancelled.$"):
+            ask(live, stop)
+        assert stop.asked == times + 1  # never asked again
+    assert live.prompt(TEXT) == live_of("llama", tokenizer).prompt(TEXT)
+
+
+def test_generation_stops_between_tokens(tokenizer):
+    live = live_of("llama", tokenizer)
+    passes = []
+    live.model.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    with pytest.raises(Stopped):
+        live.generate(TEXT, new_tokens=20, stop=lambda: len(passes) > 4)
+    assert len(passes) == 5
+
+
+@pytest.fixture
+def often():
+    """Threads that take turns often, so that what they share is seen half done."""
+    held = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(held)
+
+
+@pytest.mark.usefixtures("often")
+def test_requests_of_several_threads_do_not_meet(tokenizer):
+    live = live_of("gemma2", tokenizer)
+    expected = [live.prompt(TEXT), live.prompt(TEXT, interventions=CHANGED)]
+    written_then = live.generate(TEXT, interventions=CHANGED, new_tokens=8)
+    failed = []
+
+    def ask(number):
+        for _ in range(4):
+            asked = CHANGED if number % 2 else Interventions()
+            if live.prompt(TEXT, interventions=asked) != expected[number % 2]:
+                failed.append(number)
+            if live.generate(TEXT, interventions=CHANGED, new_tokens=8) != written_then:
+                failed.append(number)
+
+    def try_asking(number):
+        try:
+            ask(number)
+        except Exception as error:  # a thread's own errors would be lost
+            failed.append(error)
+
+    threads = [threading.Thread(target=try_asking, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_a_real_model(wiki16):
+    import ffscope
+
+    live = Live(ffscope.load(wiki16), bos=True)
+    reading = live.prompt("The capital of France is", interventions=Interventions.parse("L3.17"))
+    plain(reading)
+    a, b = (f"#{choice.id}" for choice in reading.distribution[:2])
+    why = live.why("The capital of France is", interventions=Interventions.parse("L3.17"), a=a, b=b)
+    assert parts(why) == pytest.approx(why.difference, rel=1e-3)
+    made = live.generate("The capital of France is", new_tokens=8).before
+    assert made == greedy_real(live.model, "The capital of France is", 8)
+
+
+@torch.no_grad()
+def greedy_real(model, text, count):
+    ids = model.encode(text)["input_ids"]
+    for _ in range(count):
+        ids = torch.cat([ids, model.model(input_ids=ids).logits[:, -1:].argmax(-1)], 1)
+    return [spelling(model.tokenizer, token) for token in ids[0, -count:].tolist()]
