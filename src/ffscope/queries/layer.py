@@ -12,7 +12,7 @@ MEASURES = {
     "fires": ("triggers", "m.fired / greatest(m.seen, 1)"),
     "mean": ("triggers", "m.mean"),
     "maximum": ("triggers", "m.maximum"),
-    "dead": ("triggers", "m.maximum <= 0"),
+    "dead": ("triggers", "(m.maximum <= 0)"),
     "top": ("values", "spelt.text"),
     "max_prob": ("values", "v.max_prob"),
     "norm": ("values", "v.norm"),

@@ -52,6 +52,7 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
             ),
             x2="to:Q",
             y=alt.Y("memories:Q", title="memories"),
+            y2=alt.Y2Datum(0),  # else bars that span a range would have no foot
             tooltip=tip,
         )
     )

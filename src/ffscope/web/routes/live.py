@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 
 from ffscope.errors import InputError
+from ffscope.live.answers import Generated, PromptReading, Similar, Why
 from ffscope.live.interventions import Interventions
 from ffscope.memory import Memory, parse_numbers
 from ffscope.queries import checked
@@ -38,6 +39,23 @@ class LiveTwin:
     limits: dict[str, int]
 
 
+@dataclass(frozen=True)
+class CoefficientsTwin:
+    """A memory's coefficients at the tokens of a text, or of sentences by their number; beside its highest in the study."""
+
+    maximum: float | None
+    tokens: list[str] | None = None
+    coefficients: list[float] | None = None
+    sentences: dict[int, list[float]] | None = None
+
+
+@dataclass(frozen=True)
+class SimilarTwin:
+    """The memories whose values point most nearly the same way."""
+
+    similar: list[Similar]
+
+
 @router.get("/live.json", responses=answers(LiveTwin))
 def live(request: Request, ticket: Ticket = "") -> Json:
     """How the model is, and how many questions are in front of a ticket's."""
@@ -49,7 +67,7 @@ def live(request: Request, ticket: Ticket = "") -> Json:
     return Json(LiveTwin(place.state, place.why, place.waiting, place.ahead, **names, limits=limits))
 
 
-@router.get("/L{layer:int}/{number:int}/coefficients.json", responses=answers(dict[str, Any], also=_REFUSALS))
+@router.get("/L{layer:int}/{number:int}/coefficients.json", responses=answers(CoefficientsTwin, also=_REFUSALS))
 async def coefficients(
     request: Request,
     layer: Layer,
@@ -61,17 +79,17 @@ async def coefficients(
     """A memory's coefficient at every token of a text, or of sentences of the study."""
     tables = studied(request).tables
     memory = checked(tables.study, Memory(layer, number))
-    maximum = tables.rows("SELECT maximum FROM memories WHERE layer = ? AND memory = ?", memory)
-    least = {"maximum": maximum[0][0] if maximum else None}
+    found = tables.rows("SELECT maximum FROM memories WHERE layer = ? AND memory = ?", memory)
+    maximum = found[0][0] if found else None
     if bool(text) == bool(sentences):
         raise InputError("Ask for a text or for sentences: one of the two, and not both.")
     if text:
-        found = await ask_model(request, ticket, lambda live, stop: live.text_coefficients(memory, text, stop=stop))
-        return Json({**vars(found), **least})
+        said = await ask_model(request, ticket, lambda live, stop: live.text_coefficients(memory, text, stop=stop))
+        return Json(CoefficientsTwin(maximum, said.tokens, said.coefficients))
     tokens = tokens_of(tables, _numbered(sentences, tables.study.manifest["corpus"]["sentences"]))
     asked = list(tokens.values())
     numbers = await ask_model(request, ticket, lambda live, stop: live.coefficients(memory, asked, stop=stop))
-    return Json({"sentences": dict(zip(tokens, numbers, strict=True)), **least})
+    return Json(CoefficientsTwin(maximum, sentences=dict(zip(tokens, numbers, strict=True))))
 
 
 def _numbered(sentences: str, count: int) -> list[int]:
@@ -83,14 +101,14 @@ def _numbered(sentences: str, count: int) -> list[int]:
     return numbers
 
 
-@router.get("/L{layer:int}/{number:int}/similar.json", responses=answers(dict[str, Any], also=_REFUSALS))
+@router.get("/L{layer:int}/{number:int}/similar.json", responses=answers(SimilarTwin, also=_REFUSALS))
 async def similar(request: Request, layer: Layer, number: Number, ticket: Ticket = "") -> Json:
     """The memories whose values point most nearly the same way."""
     memory = checked(studied(request).tables.study, Memory(layer, number))
-    return Json({"similar": await ask_model(request, ticket, lambda live, stop: live.similar(memory, stop=stop))})
+    return Json(SimilarTwin(await ask_model(request, ticket, lambda live, stop: live.similar(memory, stop=stop))))
 
 
-@router.get("/prompt.json", responses=answers(dict[str, Any], also=_REFUSALS))
+@router.get("/prompt.json", responses=answers(PromptReading, also=_REFUSALS))
 async def prompt(
     request: Request,
     text: Text,
@@ -98,7 +116,7 @@ async def prompt(
     scale: Numbers = "",
     set: Numbers = "",
     position: Position = -1,
-    of: Literal["output", "residual"] = "output",
+    of: Literal["output", "residual", "none"] = "output",
     lens: Literal["", "norm", "raw"] = "",
     memories: Annotated[int, Query(ge=1, le=50)] = 5,
     ticket: Ticket = "",
@@ -109,7 +127,7 @@ async def prompt(
     return Json(await ask_model(request, ticket, lambda live, stop: live.prompt(text, **asked, stop=stop)))
 
 
-@router.get("/prompt/why.json", responses=answers(dict[str, Any], also=_REFUSALS))
+@router.get("/prompt/why.json", responses=answers(Why, also=_REFUSALS))
 async def why(
     request: Request,
     text: Text,
@@ -128,7 +146,7 @@ async def why(
     return Json(await ask_model(request, ticket, lambda live, stop: live.why(text, **asked, stop=stop)))
 
 
-@router.get("/prompt/text.json", responses=answers(dict[str, Any], also=_REFUSALS))
+@router.get("/prompt/text.json", responses=answers(Generated, also=_REFUSALS))
 async def text(
     request: Request,
     text: Text,

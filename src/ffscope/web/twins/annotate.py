@@ -56,10 +56,10 @@ class FigureTwin:
 
 
 def tasks_twin(tables: Tables, annotator: str, memories: list[Memory]) -> TasksTwin:
-    """The memories that a person is asked to annotate; without a name only who there is."""
+    """The memories that a person is asked to annotate; without a name nothing is done."""
     study = tables.study
     if not annotator.strip():
-        return TasksTwin("", annotators(study), [], 0)
+        return TasksTwin("", annotators(study), [Task(str(memory), False, False) for memory in memories], 0)
     name = checked_annotator(annotator)
     done = {one.memory for one in read(study) if one.annotator == name}
     begun = drafts.begun(study, name)

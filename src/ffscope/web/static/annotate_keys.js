@@ -1,0 +1,58 @@
+// The keys of the annotation page. They work only while nothing is being typed.
+import { h } from "./dom.js";
+
+const KEYS = [
+  ["j k", "or ↓ ↑: next, previous prefix"],
+  ["1 … 6", "mark the prefix with this pattern, or take the mark away; the first free number makes a new pattern"],
+  ["a", "add a pattern"],
+  ["n", "choose the next pattern"],
+  ["d", "describe the chosen pattern; Enter or Esc leaves the field"],
+  ["s m", "the chosen pattern is shallow, semantic"],
+  ["x", "remove the chosen pattern"],
+  ["0", "no pattern"],
+  ["u r", "undo, redo"],
+  ["Enter", "done, next"],
+  ["→ ←", "skip, back"],
+  ["?", "show these keys"],
+];
+
+const KEYS_IN_SHORT = [
+  ["j k", "move"], ["1–6", "mark"], ["a", "add"], ["d", "describe"], ["s m", "kind"], ["0", "none"],
+  ["u", "undo"], ["Enter", "done"], ["→", "skip"], ["?", "all keys"],
+];
+
+export function keyLine() {
+  return h("p.key-line.soft", KEYS_IN_SHORT.map(([key, words]) => [h("span", h("kbd", key), ` ${words}`), " "]));
+}
+
+export function showKeys() {
+  if (document.querySelector("dialog.keys")) return;
+  const dialog = h("dialog.keys", { "aria-label": "Keys", onclose: () => dialog.remove() }, h("h2", "Keys"),
+    h("dl", KEYS.map(([key, words]) => [h("dt", h("kbd", key)), h("dd", words)])),
+    h("form", { method: "dialog" }, h("button", { type: "submit" }, "Close")));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+// Hands a key to the sheet, unless it belongs to a field, a button, a dialog or the browser.
+export function annotateKey(event, sheet) {
+  const { key, target } = event;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (target.closest?.("input, textarea, select, [contenteditable]")) return;
+  if (key === "Enter" && target.closest?.("button, a, summary")) return;
+  const action = actionOf(key, sheet);
+  if (!action || (event.repeat && !["j", "k", "ArrowDown", "ArrowUp"].includes(key))) return;
+  event.preventDefault();
+  action();
+}
+
+function actionOf(key, sheet) {
+  if (/^[1-9]$/.test(key)) return () => sheet.mark(Number(key) - 1);
+  return {
+    j: () => sheet.move(1), ArrowDown: () => sheet.move(1), k: () => sheet.move(-1), ArrowUp: () => sheet.move(-1),
+    a: () => sheet.add(), n: () => sheet.chooseNext(), d: () => sheet.describe(), x: () => sheet.remove(sheet.chosen),
+    s: () => sheet.kind("shallow"), m: () => sheet.kind("semantic"), 0: () => sheet.sayNone(),
+    u: () => sheet.undo(), r: () => sheet.redo(),
+    Enter: () => sheet.done(), ArrowRight: () => sheet.desk.skip(), ArrowLeft: () => sheet.desk.back(), "?": showKeys,
+  }[key];
+}

@@ -1,0 +1,87 @@
+// Elements and text. Text becomes text nodes and nothing else, so that no corpus, token or person can put markup on a page.
+
+// h("a.class", {href: "…", onclick: f}, "text", child, [children], null) makes an element.
+export function h(kind, ...rest) {
+  const [tag, ...classes] = kind.split(".");
+  const made = document.createElement(tag || "div");
+  if (classes.length) made.className = classes.join(" ");
+  const attributes = isAttributes(rest[0]) ? rest.shift() : {};
+  for (const [name, value] of Object.entries(attributes)) setAttribute(made, name, value);
+  append(made, rest);
+  return made;
+}
+
+function isAttributes(one) {
+  return one !== null && typeof one === "object" && !Array.isArray(one) && !(one instanceof Node);
+}
+
+function setAttribute(element, name, value) {
+  if (value === null || value === undefined || value === false) return;
+  if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+  else if (name === "style") for (const [property, said] of Object.entries(value)) element.style.setProperty(property, said);
+  else if (name in element && typeof value !== "string") element[name] = value;
+  else element.setAttribute(name, value === true ? "" : value);
+}
+
+export function append(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+export function replace(element, ...children) {
+  element.replaceChildren();
+  return append(element, children);
+}
+
+const SPACES = { "\n": "⏎", "\t": "⇥", "\r": "␍" };
+
+// Text as a person may safely see it: line breaks, control and direction marks are spelt out.
+export function seen(text) {
+  return String(text).replace(/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, (mark) => {
+    if (mark in SPACES) return SPACES[mark];
+    if (/\p{Zs}/u.test(mark)) return "⍽";
+    return `<${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
+  });
+}
+
+const LONGEST = 60;
+
+// A token alone: its outer spaces shown too, and no longer than a line.
+export function seenToken(text) {
+  const body = seen(String(text).slice(0, 4 * LONGEST)).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
+  const letters = Array.from(body);
+  return letters.length <= LONGEST ? body : letters.slice(0, LONGEST - 1).join("") + "…";
+}
+
+// Untrusted text in a place of its own, so that its direction does not reach its neighbours.
+export function bdi(text, ...classes) {
+  return h(["bdi", ...classes].join("."), seen(text));
+}
+
+export function token(text, ...classes) {
+  return h(["bdi", "token", ...classes].join("."), seenToken(text));
+}
+
+export function whole(number) {
+  return number === null || number === undefined ? "–" : Number(number).toLocaleString("en-US");
+}
+
+export function share(number, digits = 1) {
+  if (number === null || number === undefined) return "–";
+  const percent = 100 * number;
+  return `${percent !== 0 && Math.abs(percent) < 0.1 ? Number(percent.toPrecision(2)) : percent.toFixed(digits)} %`;
+}
+
+export function real(number, digits = 3) {
+  if (number === null || number === undefined) return "–";
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  return size >= 1e5 || size < 1e-3 ? number.toExponential(1) : String(Number(number.toPrecision(digits)));
+}
+
+export function byId(id) {
+  return document.getElementById(id);
+}

@@ -1,0 +1,37 @@
+// Memories that are like one: by their triggers, by what they promote, and, asked of the model, by the direction of their values.
+import { askModel, isTakenBack } from "./ask.js";
+import { h, replace, whole } from "./dom.js";
+import { isExport } from "./links.js";
+import { cutText, memoryName } from "./saying.js";
+
+export const NEEDS_MODEL = "Needs the model: run ffscope serve without --no-model.";
+
+export function similarPart({ memory, layer, number, similar }, about) {
+  const shared = (what) => (row) => ` ${whole(row.shared)} of ${whole(row.of)} ${what}`;
+  return [
+    h("h3", "By shared triggers"), similarList(similar?.triggers ?? [], shared("triggers")),
+    h("h3", "By promoted tokens"), similarList(similar?.tokens ?? [], shared("tokens")),
+    isExport() ? null : nearestValues(`/L${layer}/${number}/similar.json`, memory, about),
+  ];
+}
+
+function similarList(rows, words) {
+  if (!rows.length) return h("p.quiet", "None.");
+  return h("ul.similar", rows.map((row) => h("li", memoryName(row.memory), h("span.quiet", words(row)))));
+}
+
+function nearestValues(path, memory, about) {
+  const status = h("p.quiet.small", { role: "status" }, about.model ? "" : NEEDS_MODEL);
+  const place = h("div");
+  const begin = async () => {
+    try {
+      const { similar } = await askModel(path, {}, { waiting: (sentence) => replace(status, sentence) });
+      const others = similar.filter((row) => row.memory !== memory);
+      replace(place, similarList(others, (row) => ` cosine ${row.cosine.toFixed(2).replace("-", "−")}`));
+    } catch (error) {
+      if (!isTakenBack(error)) replace(status, h("bdi", cutText(error.message, 300)));
+    }
+  };
+  if (about.model) begin();
+  return [h("h3", "By direction of the value"), place, status];
+}

@@ -1,0 +1,72 @@
+// The whole study at a glance: what was studied, what was found, its figures, its layers.
+import { bdi, h, real, replace, seen, share, token, whole } from "./dom.js";
+import { drawFigures } from "./figures.js";
+import { howItWasMade } from "./made.js";
+import { countOf, cutText, layerName, memoryName, missingStages, plainTable } from "./saying.js";
+import { prefixTokens } from "./tokens.js";
+
+export async function overviewPage(place, twin, about) {
+  document.title = `${seen(twin.name)} – ffscope`;
+  const figures = h("div.figures");
+  replace(place,
+    h("h1", bdi(cutText(twin.name, 200))),
+    h("p.quiet", studiedLine(twin)),
+    twin.older && h("p.note", "The figures are older than the study. Run ", h("code", seen(`ffscope report ${about.folder}`)), "."),
+    twin.telling?.length ? [h("h2", "In short"), h("ul.telling", twin.telling.map((said) => h("li", bdi(said))))] : null,
+    missingStages(twin.missing),
+    twin.figures?.length
+      ? [h("h2", "Figures"), h("p.quiet", "Numbered as in the paper. Click a layer’s mark to open that layer."), figures]
+      : null,
+    h("h2", "Layers"), layersTable(twin.layers),
+    predictiveValues(twin.predictive),
+    howItWasMade(twin));
+  await drawFigures(figures, twin.figures ?? []);
+}
+
+function studiedLine({ model, corpus, settings }) {
+  const memories = model.memories.reduce((sum, count) => sum + count, 0);
+  const searched = corpus.searched ?? corpus;
+  return [
+    `${whole(memories)} memories in ${countOf(model.layers, "layer")} of `, bdi(cutText(model.source ?? model.family, 120)),
+    `, searched over ${whole(searched.prefixes)} prefixes of ${countOf(searched.sentences, "sentence")} from `,
+    bdi(cutText(corpus.source, 120)), settings?.top ? `; at most ${countOf(settings.top, "trigger")} a memory.` : ".",
+  ];
+}
+
+// Name, head, how a number is said, what it means.
+const LAYER_COLUMNS = [
+  ["memories", "Memories", whole, null],
+  ["searched", "Searched", whole, "Memories whose triggers were searched"],
+  ["dead", "Dead", whole, "Memories that fired on no prefix"],
+  ["fires", "Fires", share, "Mean share of prefixes with a coefficient above 0"],
+  ["agreement", "Agreement", share, "Memories whose value’s top token is the first trigger’s next token"],
+  ["precision", "Precision", share, "Mean share of triggers whose next token is the value’s top token"],
+  ["max_prob", "max_prob", real, "Mean of the values’ highest probability"],
+  ["covered", "Covered", share, "Triggers that some pattern covers"],
+  ["patterns", "Patterns", (number) => (number === null ? "–" : number.toFixed(1)), "Mean number of patterns of a memory"],
+];
+
+function layersTable(layers) {
+  const known = LAYER_COLUMNS.filter(([name]) => layers.some((one) => one[name] !== null && one[name] !== undefined));
+  const heads = ["Layer", ...known.map(([, word, , title]) => h("span", { title }, word))];
+  const rows = layers.map((one) => h("tr", h("th", { scope: "row" }, layerName(one.layer)),
+    known.map(([name, , say]) => h("td.number", say(one[name] ?? null)))));
+  return plainTable("Layers", heads, h("tbody", rows), { numbers: known.map((_, place) => place + 1) });
+}
+
+function predictiveValues(values) {
+  if (!values?.length) return null;
+  const rows = values.map((one) => {
+    const said = one.trigger
+      ? prefixTokens(one.trigger, { before: 14, after: 6, maximum: one.trigger.coefficient })
+      : h("span.quiet", "dead: no trigger");
+    const precision = h("td.number", { title: `of ${countOf(one.triggers, "trigger")}` }, share(one.precision, 0));
+    return h("tr", h("th", { scope: "row" }, memoryName(one.memory)), h("td", token(one.prediction)),
+      h("td.number", real(one.max_prob)), precision, h("td.prefixes", said));
+  });
+  const heads = ["Memory", "Value predicts", "max_prob", "Precision", "A trigger"];
+  return [
+    h("h2", "Predictive values"), h("p.quiet", "The values that are surest of one token, each with a trigger of its key."),
+    plainTable("Predictive values", heads, h("tbody", rows), { numbers: [2, 3] }),
+  ];
+}

@@ -1,0 +1,58 @@
+// The model's own prediction at the position: without and with the interventions.
+import { h, replace, share, token, whole } from "./dom.js";
+import { headRow, tinyButton } from "./prompt_parts.js";
+
+const SHOWN_ROWS = 12;
+const PLAIN_HEADS = ["Token", "Probability", "Rank", "Compare"];
+const WITH_HEADS = ["Token", "Without", "Rank", "With", "Rank", "Change", "Compare"];
+
+export class PromptDistribution {
+  constructor(desk) {
+    this.desk = desk;
+    this.all = false;
+    this.words = h("p.soft");
+    this.table = h("table.prompt-table.distribution");
+    this.more = h("button", { type: "button", onclick: () => this.showAll() });
+    this.element = h("section", h("h2", "Final prediction"), this.words, h("div.own-scroll", this.table), this.more);
+  }
+
+  show(reading) {
+    this.reading = reading;
+    const { position, tokens, distribution } = reading;
+    const changed = distribution.some((row) => row.after !== null);
+    replace(this.words, "After ", token(tokens[position]), changed ? ", without and with the interventions. " : ". ",
+      "A and B choose tokens to compare.");
+    const most = Math.max(...distribution.flatMap((row) => [row.before ?? 0, row.after ?? 0]), 1e-9);
+    const rows = this.all ? distribution : distribution.slice(0, SHOWN_ROWS);
+    replace(this.table, headRow(changed ? WITH_HEADS : PLAIN_HEADS, ["Rank", "Change"]),
+      h("tbody", rows.map((row) => this.row(row, { changed, most }))));
+    this.more.hidden = rows.length === distribution.length;
+    this.more.textContent = `Show all ${distribution.length}`;
+  }
+
+  showAll() {
+    this.all = true;
+    this.show(this.reading);
+  }
+
+  row(row, { changed, most }) {
+    const cells = [probabilityCell(row.before, most), h("td.number", whole(row.before_rank))];
+    if (changed) cells.push(probabilityCell(row.after, most), h("td.number", whole(row.after_rank)), rankChange(row));
+    const pick = (which) => {
+      const letter = which.toUpperCase();
+      return tinyButton(letter, `Compare as token ${letter}`, () => this.desk.why.choose(which, row));
+    };
+    return h("tr", h("th", { scope: "row" }, token(row.token)), cells, h("td.twin-buttons", pick("a"), pick("b")));
+  }
+}
+
+function probabilityCell(probability, most) {
+  const bar = h("span.measure-bar", { style: { "--part": (probability ?? 0) / most } });
+  return h("td", h("span.measure", bar, h("span.measure-number", share(probability))));
+}
+
+function rankChange({ before_rank: before, after_rank: after }) {
+  if (before === null || after === null || before === after) return h("td.number.soft", "–");
+  if (after < before) return h("td.number.rises", `▲ ${whole(before - after)}`);
+  return h("td.number.falls", `▼ ${whole(after - before)}`);
+}

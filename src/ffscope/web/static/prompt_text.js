@@ -1,0 +1,88 @@
+// The text that the model goes on with, without and with the interventions.
+import { ask } from "./ask.js";
+import { h, replace, seen } from "./dom.js";
+import { PromptAsker } from "./prompt_ask.js";
+import { realSpaces } from "./prompt_parts.js";
+
+const USUAL = 20;
+
+export class PromptText {
+  constructor(desk) {
+    this.desk = desk;
+    this.asker = new PromptAsker("prompt-text");
+    this.number = h("input.number-box", { type: "number", min: "1", step: "1", value: String(USUAL), required: true });
+    this.result = h("div");
+    const form = h("form.why-form", { onsubmit: (event) => this.submit(event) },
+      h("label", "New tokens ", this.number), h("button", { type: "submit" }, "Go on writing"));
+    this.element = h("section", h("h2", "Generated text"), form, this.asker.status, this.asker.trouble, this.result);
+  }
+
+  // A model that has not been loaded says nothing about its limits; after a reading it has been.
+  async limit() {
+    if (this.number.max) return;
+    const live = await ask("/live.json").catch(() => null);
+    if (live?.limits?.new_tokens) this.number.max = String(live.limits.new_tokens);
+  }
+
+  submit(event) {
+    event.preventDefault();
+    this.desk.keep({ new_tokens: String(Number(this.number.value)) });
+    this.read({ ...this.desk.link });
+  }
+
+  // Asks what the link asks, unless it did so before: another position or lens does not change the text.
+  async read({ text, off, scale, set, new_tokens: count }) {
+    const asked = { text, off, scale, set, new_tokens: count };
+    const question = count ? JSON.stringify(asked) : null;
+    if (question === this.question && question !== null) return;
+    this.question = question;
+    if (question === null) {
+      this.asker.forget(this.result);
+      replace(this.result);
+      return;
+    }
+    this.number.value = count;
+    const said = await this.asker.ask("/prompt/text.json", asked, { busy: this.result });
+    if (said !== null) this.show(said, text);
+    else if (question === this.question) {
+      this.question = null; // it was refused, and may be asked again
+      replace(this.result);
+    }
+  }
+
+  show({ before, after }, text) {
+    if (after === null) {
+      replace(this.result, generated(text, before, -1));
+      return;
+    }
+    const differs = firstDifference(before, after);
+    const words = differs < 0 ? "Both texts are the same." : `The texts part at the ${ordinal(differs + 1)} new token.`;
+    const column = (title, tokens) => h("div", h("h3", title), generated(text, tokens, differs));
+    replace(this.result, h("p.soft", words),
+      h("div.texts", column("Without interventions", before), column("With interventions", after)));
+  }
+}
+
+function firstDifference(before, after) {
+  const longest = Math.max(before.length, after.length);
+  for (let i = 0; i < longest; i++) if (before[i] !== after[i]) return i;
+  return -1;
+}
+
+function ordinal(number) {
+  const ending = number % 100 > 10 && number % 100 < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[number % 10] ?? "th";
+  return `${number}${ending}`;
+}
+
+// Tokens side by side, told apart by their ground; the spaces they begin with are spaces again, so that the text can be read.
+function generated(text, tokens, differs) {
+  const start = text.length > 200 ? `…${text.slice(-200)}` : text;
+  const marked = (text, title) => h("span.piece.differs", { title }, text);
+  const pieces = tokens.map((one, i) => {
+    const shown = realSpaces(seen(one.slice(0, 200)));
+    return i === differs ? marked(shown, "the first that differs") : h("span.piece", shown);
+  });
+  if (differs === tokens.length) pieces.push(marked("∎", "the text ends here"));
+  if (pieces.length === 0) pieces.push(h("span.soft", " (nothing: the text ends here)"));
+  return h("p.generated", { dir: "auto" }, h("span.soft", seen(start)), pieces);
+}

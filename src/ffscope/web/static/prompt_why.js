@@ -1,0 +1,121 @@
+// Why token A rather than token B: what each memory and each layer pushes the difference of their logits by.
+import { h, real, replace, token } from "./dom.js";
+import { changeButtons } from "./interventions.js";
+import { layerLink, memoryLink } from "./links.js";
+import { PromptAsker } from "./prompt_ask.js";
+import { headRow, promoted, realSpaces, shownSpaces } from "./prompt_parts.js";
+
+const BOTH = ["a", "b"];
+
+export class PromptWhy {
+  constructor(desk) {
+    this.desk = desk;
+    this.asker = new PromptAsker("prompt-why");
+    this.boxes = Object.fromEntries(BOTH.map((which) => [which, this.box(which)]));
+    // A token that was chosen from a list is known by its number, which no two tokens share.
+    this.ids = { a: null, b: null };
+    this.result = h("div");
+    const labelled = (which) => h("label", `Token ${which.toUpperCase()} `, this.boxes[which]);
+    const form = h("form.why-form", { onsubmit: (event) => this.submit(event) }, labelled("a"), labelled("b"),
+      h("button", { type: "submit" }, "Why?"));
+    this.element = h("section", h("h2", "Why A rather than B"),
+      h("p.soft", "A token as its text, ␣ for a space, or as # and its number."), form,
+      this.asker.status, this.asker.trouble, this.result);
+  }
+
+  box(which) {
+    return h("input.token-box", { required: true, spellcheck: "false", autocomplete: "off", oninput: () => {
+      this.ids[which] = null;
+    } });
+  }
+
+  choose(which, { id, token: text }) {
+    this.ids[which] = id;
+    this.boxes[which].value = shownSpaces(text).slice(0, 60);
+  }
+
+  submit(event) {
+    event.preventDefault();
+    this.desk.keep(Object.fromEntries(BOTH.map((which) => [which, this.asked(which)])));
+    this.read({ ...this.desk.link });
+  }
+
+  asked(which) {
+    if (this.ids[which] !== null) return `#${this.ids[which]}`;
+    return realSpaces(this.boxes[which].value);
+  }
+
+  // Asks again when the link has a question; else there is nothing to show until somebody asks.
+  async read({ text, off, scale, set, position, a, b }) {
+    const asked = { text, off, scale, set, position, a, b };
+    const question = a && b ? JSON.stringify(asked) : null;
+    if (question === this.question && question !== null) return; // another lens, for instance, does not change it
+    this.question = question;
+    if (question === null) {
+      this.asker.forget(this.result);
+      replace(this.result);
+      return;
+    }
+    for (const which of BOTH) if (this.asked(which) !== asked[which]) this.fill(which, asked[which]);
+    const why = await this.asker.ask("/prompt/why.json", asked, { busy: this.result });
+    if (why !== null) this.show(why);
+    else if (question === this.question) {
+      this.question = null; // it was refused, and may be asked again
+      replace(this.result);
+    }
+  }
+
+  fill(which, said) {
+    this.ids[which] = null;
+    this.boxes[which].value = shownSpaces(said);
+  }
+
+  prefill(reading, link) {
+    if (link.a && link.b) return;
+    const order = reading.distribution;
+    if (order.length > 1) BOTH.forEach((which, i) => this.choose(which, order[i]));
+  }
+
+  show(why) {
+    BOTH.forEach((which) => {
+      if (this.desk.link[which] === `#${why[which].id}`) this.choose(which, why[which]);
+    });
+    const { a, b, difference } = why;
+    const ahead = h("p", token(a.token), difference >= 0 ? " is ahead of " : " is behind ", token(b.token), " by ",
+      h("strong", real(Math.abs(difference))), ", the difference of their logits.");
+    replace(this.result, ahead, why.note && h("p.note", why.note),
+      h("h3", "Memories that push most"), pushLegend(a, b), this.memories(why), h("h3", "Push of each layer"), layerPushes(why));
+  }
+
+  memories({ memories }) {
+    const most = Math.max(...memories.map((one) => Math.abs(one.push)), 1e-9);
+    const rows = memories.map(({ memory, coefficient, push, promotes }) => h("tr",
+      h("th", { scope: "row" }, h("a", { href: memoryLink(memory) }, memory), h("span.soft", ` ×${real(coefficient, 2)}`)),
+      h("td", pushBar(push, most)), h("td.twin-buttons", changeButtons(this.desk, memory)), h("td", promoted(promotes))));
+    const table = h("table.prompt-table.pushes", headRow(["Memory", "Push", "Change", "Promotes"]), h("tbody", rows));
+    return h("div.own-scroll", table);
+  }
+}
+
+function pushLegend(a, b) {
+  const towards = (side, { token: text }) => [h(`span.push-key.${side}`), " towards ", token(text)];
+  return h("p.soft.push-legend", towards("toward-b", b), " · ", towards("toward-a", a));
+}
+
+// A bar from the middle: to the right for A, to the left for B.
+function pushBar(push, most) {
+  const side = push >= 0 ? "toward-a" : "toward-b";
+  return h("span.push", h("span.push-track", h(`span.push-bar.${side}`, { style: { "--part": Math.abs(push ?? 0) / most } })),
+    h("span.push-number", `${push > 0 ? "+" : ""}${real(push, 2)}`));
+}
+
+function layerPushes({ layers, start, bias }) {
+  const pushes = [...layers.flatMap(({ ff, rest }) => [ff, rest]), start, bias];
+  const most = Math.max(...pushes.map((push) => Math.abs(push ?? 0)), 1e-9);
+  const cell = (push) => h("td", push === null ? "" : pushBar(push, most));
+  const row = (head, ff, rest) => h("tr", h("th", { scope: "row" }, head), cell(ff), cell(rest));
+  const rows = layers.map(({ layer, ff, rest }) => row(h("a", { href: layerLink(layer) }, `L${layer}`), ff, rest));
+  return h("div.own-scroll.tall", { tabindex: "0", role: "region", "aria-label": "Push of every layer" },
+    h("table.prompt-table.pushes", headRow(["Layer", "FF", "Rest (attention)"]),
+      h("tbody", row("start", null, start), rows, row("bias", null, bias))));
+}

@@ -1,0 +1,82 @@
+// The fields of the search, by the names that the server and the location have for them.
+import { h } from "./dom.js";
+
+const TEXT_FIELDS = {
+  trigger: ["A trigger contains", "case does not matter", "grow"],
+  promotes: ["The value promotes", "a token, such as of", "grow"],
+  pattern: ["A pattern contains", "part of its description", "grow"],
+  layers: ["Layers", "0,3-5", "middle"],
+};
+const CHOICE_FIELDS = {
+  kind: ["Kind", ["shallow", "semantic", "both", "none"]],
+  agrees: ["Agrees", ["yes", "no"]],
+  dead: ["Dead", ["yes", "no"]],
+};
+const RANGE_FIELDS = {
+  fires: ["Fires", "share, 0 to 1"],
+  mean: ["Mean", "coefficient"],
+  maximum: ["Maximum", "coefficient"],
+  max_prob: ["max_prob", "0 to 1"],
+  norm: ["Norm", "of the value"],
+  next_rank: ["next_rank", "1 is the top"],
+  precision: ["Precision", "share, 0 to 1"],
+  patterns: ["Patterns", "their number"],
+};
+const plainFields = () => [...Object.keys(TEXT_FIELDS), ...Object.keys(CHOICE_FIELDS)];
+
+export function searchWords() {
+  return [...plainFields(), ...Object.keys(RANGE_FIELDS), "sort"];
+}
+
+// `submit` is given {name: value} of every field, "" where it is empty.
+export function searchForm(submit) {
+  const texts = Object.entries(TEXT_FIELDS).map(([name, [word, placeholder, size]]) =>
+    h(`label.${size}`, word, h("input", { name, type: "search", placeholder, spellcheck: "false", maxLength: 500 })));
+  const choices = Object.entries(CHOICE_FIELDS).map(([name, [word, options]]) =>
+    h("label", word, h("select", { name }, ["", ...options].map((value) => h("option", { value }, value || "any")))));
+  const clear = h("button", { type: "button", onclick: () => clearForm(form) }, "Clear");
+  const form = h("form.filters", { role: "search", "aria-label": "Search memories" }, texts, choices,
+    h("details", h("summary", "By numbers"), h("div.filters", Object.entries(RANGE_FIELDS).map(rangeField))),
+    h("div.buttons", h("button.main", { type: "submit" }, "Search"), clear));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit(saidInForm(form));
+  });
+  return form;
+}
+
+function rangeField([name, [word, hint]]) {
+  const end = (which, said) => {
+    const label = `${word}, ${said}`;
+    return h("input.short", { name: `${name}.${which}`, type: "number", step: "any", placeholder: said, "aria-label": label });
+  };
+  return h("fieldset", h("legend", word, h("span.small", ` (${hint})`)), end("low", "from"), " – ", end("high", "to"));
+}
+
+function clearForm(form) {
+  for (const field of form.querySelectorAll("input, select")) field.value = "";
+  form.elements.trigger.focus();
+}
+
+function saidInForm(form) {
+  const value = (name) => form.elements[name].value.trim();
+  const said = Object.fromEntries(plainFields().map((name) => [name, value(name)]));
+  if (said.trigger) said.trigger = form.elements.trigger.value; // a space before a word is looked for too
+  for (const name of Object.keys(RANGE_FIELDS)) {
+    const [low, high] = [value(`${name}.low`), value(`${name}.high`)];
+    said[name] = low || high ? `${low}..${high}` : "";
+  }
+  return said;
+}
+
+export function fillSearchForm(form, asked) {
+  for (const name of plainFields()) form.elements[name].value = asked[name];
+  // A link may name none of the choices; the server says so.
+  for (const select of form.querySelectorAll("select")) if (select.selectedIndex < 0) select.value = "";
+  for (const name of Object.keys(RANGE_FIELDS)) {
+    const [low, high = ""] = asked[name].split("..");
+    form.elements[`${name}.low`].value = low;
+    form.elements[`${name}.high`].value = high;
+  }
+  if (Object.keys(RANGE_FIELDS).some((name) => asked[name])) form.querySelector("details").open = true;
+}
