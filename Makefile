@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: setup demo test test-slow lint format bench clean
+.PHONY: setup demo browser test test-slow lint format bench clean
 
 setup: $(READY)
 
@@ -16,6 +17,11 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/ffscope demo
+
+# Chromium for the tests of the explorer's pages; without it they are skipped, with a word.
+browser:
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  { command -v apt-get >/dev/null && $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not slow"

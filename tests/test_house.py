@@ -18,7 +18,7 @@ TORCH_SIDE = [
     name
     for name in MODULES
     if name.split(".")[0]
-    in ("models", "analysis", "cli", "corpus", "running", "patterns", "pipeline", "study", "terminal")
+    in ("models", "analysis", "cli", "corpus", "live", "looking", "running", "patterns", "pipeline", "study", "terminal")
     and name != "running.fused"  # which is for GPUs that have Triton
 ]
 
@@ -67,7 +67,7 @@ import sys
 for name in ("torch", "transformers", "triton"): sys.modules[name] = None
 import ffscope.queries, ffscope.study, ffscope.cli, ffscope.terminal, ffscope.results, ffscope.report.page
 import ffscope.analysis.agreement, ffscope.annotating.step, ffscope.annotating.terminal, ffscope.labelling.labeller
-import ffscope.patterns.semantic, ffscope.patterns.describe
+import ffscope.patterns.semantic, ffscope.patterns.describe, ffscope.web.serving, ffscope.web.export
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

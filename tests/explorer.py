@@ -1,0 +1,62 @@
+"""A study to explore: of a tiny model over hostile text, served in this process."""
+
+import threading
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.testclient import TestClient
+
+import tiny
+from ffscope import read
+from ffscope.live.model import Live
+from ffscope.web.app import make_app
+from ffscope.web.guard import PAGE_TOKEN, Rules
+from ffscope.web.serving import Address, _listen
+from studies import make_study
+
+PAGE = "the page's own token"
+
+
+def tiny_model(tokenizer, family="llama"):
+    return read(tiny.make(family), tokenizer, source=f"tiny/{family}")
+
+
+def explored_study(tokenizer, folder, family="llama", **asked):
+    """A whole study of a tiny model, its text full of what a page must not obey."""
+    return make_study(tiny_model(tokenizer, family), folder, hostile=True, **asked)
+
+
+def app_of(folder, tokenizer=None, family="llama", **rules):
+    """The server of a study, with its model where there is a tokenizer for it."""
+    made = Rules.of(rules.pop("host", "127.0.0.1"), page_token=PAGE, token=rules.pop("token", None), **rules)
+    load = (
+        None if tokenizer is None else lambda: Live(tiny_model(tokenizer, family), bos=True, tokens=40, new_tokens=12)
+    )
+    return make_app(folder, rules=made, load=load, why_no_model="Started with --no-model.")
+
+
+def client_of(app, **more):
+    """Asks a server as a browser on this machine does."""
+    client = TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False, **more)
+    client.headers[PAGE_TOKEN] = PAGE
+    return client
+
+
+@contextmanager
+def served(app):
+    """A server on a port of its own, in a thread; gives its address."""
+    listening = _listen(Address(port=0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listening.close()
+
+
+def host_of(address):
+    return urlsplit(address).netloc

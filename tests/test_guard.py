@@ -1,0 +1,126 @@
+"""Who may ask the explorer, and who may not."""
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+
+from ffscope.errors import InputError
+from ffscope.web.app import _refuse
+from ffscope.web.guard import HEADERS, PAGE_TOKEN, Guard, Rules
+from ffscope.web.serving import Address, _link, _token
+
+TOKEN = "a token of some length"
+
+
+async def _yes(scope, receive, send):
+    await PlainTextResponse("yes")(scope, receive, send)
+
+
+def asking(host="127.0.0.1", token=None, names=()):
+    rules = Rules.of(host, page_token="page", token=token, names=names)
+    return TestClient(Guard(_yes, rules, _refuse), base_url="http://127.0.0.1:8765", follow_redirects=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "LOCALHOST", "[::1]:8765"])
+def test_its_own_names_are_let_in(host):
+    assert asking().get("/", headers={"host": host}).text == "yes"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:8765",
+        "",
+        "[::1",
+        "10.0.0.9",
+        "127.0.0.1@evil.example",
+    ],
+)
+def test_another_name_is_refused_though_it_leads_here(host):
+    """A stranger's site may give its own name this machine's address, and would then read the answers."""
+    assert asking().get("/", headers={"host": host}).status_code == 403
+
+
+def test_listening_everywhere_takes_addresses_and_known_names():
+    client = asking("0.0.0.0", names=["Workstation"])
+    assert client.get("/", headers={"host": "192.168.1.7:8765"}).status_code == 200
+    assert client.get("/", headers={"host": "workstation:8765"}).status_code == 200
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1.evil.example"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_another_origin_is_refused(origin, method):
+    client = asking()
+    answer = client.request(method, "/x.json", headers={"origin": origin, PAGE_TOKEN: "page"}, json={})
+    assert answer.status_code == 403
+    assert "another site" in answer.json()["error"]
+
+
+def test_another_site_may_link_here_but_ask_nothing():
+    client = asking()
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert client.get("/L3/17", headers=link).status_code == 200
+    assert client.get("/prompt.json", headers={**link, "sec-fetch-mode": "no-cors"}).status_code == 403
+    assert client.post("/x", headers={**link, PAGE_TOKEN: "page"}, json={}).status_code == 403
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_a_change_needs_the_pages_own_token(method):
+    client = asking()
+    assert client.request(method, "/x", json={}).status_code == 403
+    assert client.request(method, "/x", json={}, headers={PAGE_TOKEN: "pagé".encode("latin-1")}).status_code == 403
+    assert client.request(method, "/x", json={}, headers={PAGE_TOKEN: "page"}).status_code == 200
+
+
+def test_a_body_says_how_long_it_is_and_is_not_long():
+    client = asking()
+    assert client.post("/x", content=b"x" * 300_000, headers={PAGE_TOKEN: "page"}).status_code == 413
+    assert client.post("/x", content=iter([b"x"]), headers={PAGE_TOKEN: "page"}).status_code == 411
+    assert client.post("/x", content=b"x", headers={PAGE_TOKEN: "page", "content-length": "9" * 40}).status_code == 413
+
+
+def test_a_token_is_needed_once_and_then_kept():
+    client = asking("0.0.0.0", TOKEN)
+    assert client.get("/L3/17").status_code == 401
+    assert client.get("/L3/17", params={"token": TOKEN + "x"}).status_code == 401
+    answer = client.get("/L3/17", params={"token": TOKEN, "tab": "random"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/L3/17?tab=random")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.get("/L3/17").text == "yes"
+    assert asking("0.0.0.0", TOKEN).get("/", headers={"authorization": f"Bearer {TOKEN}"}).text == "yes"
+    assert asking("0.0.0.0", TOKEN).get("/", headers={"cookie": 'ffscope-token="\\'}).status_code == 401
+
+
+def test_the_way_in_leads_nowhere_else():
+    answer = asking(token=TOKEN).get("http://127.0.0.1:8765//evil.example/x", params={"token": TOKEN})
+    assert answer.headers["location"] == "/evil.example/x"
+
+
+def test_every_answer_has_the_headers():
+    client = asking(token=TOKEN)
+    for answer in (
+        client.get("/"),
+        client.get("/", headers={"host": "evil.example"}),
+        client.get("/", params={"token": TOKEN}),
+    ):
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+def test_other_addresses_get_a_token_and_short_ones_are_refused():
+    assert _token(Address()) is None
+    made = _token(Address(host="0.0.0.0"))
+    assert made is not None
+    assert len(made) >= 24
+    assert made != _token(Address(host="0.0.0.0"))
+    assert f"token={made}" in _link("0.0.0.0", 8765, made)
+    with pytest.raises(InputError, match="at least 8 characters"):
+        _token(Address(token="short"))

@@ -1,0 +1,160 @@
+"""The model answers one question at a time; who leaves is not answered."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from ffscope.errors import InputError
+from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel
+
+
+class Echo:
+    def about(self):
+        return None
+
+
+async def here():
+    return False
+
+
+def ask(queue, question, ticket="", is_gone=here):
+    return asyncio.run(queue.ask(question, ticket=ticket, is_gone=is_gone))
+
+
+@pytest.fixture
+def queue():
+    made = ModelQueue(Echo)
+    made.start()
+    yield made
+    made.close()
+
+
+def test_a_question_is_answered_by_the_models_thread(queue):
+    assert ask(queue, lambda live, stop: (type(live), threading.current_thread().name)) == (Echo, "model")
+
+
+def test_an_error_reaches_whoever_asked_and_the_next_is_answered(queue):
+    def refuse(live, stop):
+        raise InputError("no")
+
+    with pytest.raises(InputError, match="no"):
+        ask(queue, refuse)
+    assert ask(queue, lambda live, stop: 3) == 3
+
+
+def test_one_at_a_time_in_order(queue):
+    at_work, most, order = [], [], []
+
+    def work(number):
+        def question(live, stop):
+            at_work.append(number)
+            most.append(len(at_work))
+            time.sleep(0.01)
+            at_work.remove(number)
+            order.append(number)
+
+        return question
+
+    async def many():
+        await asyncio.gather(*(queue.ask(work(number), ticket="", is_gone=here) for number in range(20)))
+
+    asyncio.run(many())
+    assert max(most) == 1
+    assert order == list(range(20))
+
+
+def test_a_ticket_tells_how_many_are_in_front(queue):
+    go = threading.Event()
+    places = []
+
+    async def many():
+        asked = [
+            asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket=f"t{i}", is_gone=here))
+            for i in range(3)
+        ]
+        await asyncio.sleep(0.05)
+        places.extend(queue.place(f"t{i}").ahead for i in range(3))
+        places.append(queue.place("other").ahead)
+        places.append(queue.place().waiting)
+        go.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(many())
+    assert places == [0, 1, 2, None, 3]
+
+
+def test_who_leaves_is_not_answered_and_stops_the_model(queue):
+    stopped, begun = threading.Event(), threading.Event()
+
+    def long(live, stop):
+        begun.set()
+        while not stop():
+            time.sleep(0.005)
+        stopped.set()
+
+    async def gone():
+        return begun.is_set()
+
+    with pytest.raises(Left):
+        ask(queue, long, is_gone=gone)
+    assert stopped.wait(5)
+    assert ask(queue, lambda live, stop: 1) == 1
+
+
+def test_who_leaves_while_waiting_is_never_asked(queue):
+    go, asked = threading.Event(), []
+
+    async def many():
+        first = asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket="", is_gone=here))
+        second = asyncio.create_task(queue.ask(lambda live, stop: asked.append(1), ticket="", is_gone=here))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        await asyncio.sleep(0.05)
+        go.set()
+        await first
+
+    asyncio.run(many())
+    assert not asked
+    assert queue.place().waiting == 0
+
+
+def test_too_many_are_sent_away(queue):
+    go, begun = threading.Event(), threading.Event()
+
+    def wait(live, stop):
+        begun.set()
+        go.wait(5)
+
+    async def many():
+        asked = [asyncio.create_task(queue.ask(wait, ticket="", is_gone=here))]
+        await asyncio.to_thread(begun.wait, 5)
+        asked += [asyncio.create_task(queue.ask(wait, ticket="", is_gone=here)) for _ in range(100)]
+        await asyncio.sleep(0.2)
+        try:
+            with pytest.raises(Busy, match="100 questions"):
+                await queue.ask(wait, ticket="", is_gone=here)
+        finally:
+            go.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(many())
+
+
+def test_without_a_model_and_with_one_that_cannot_be_loaded_it_says_why():
+    with pytest.raises(NoModel, match="no torch here"):
+        ask(ModelQueue(None, why="no torch here"), lambda live, stop: 1)
+
+    def broken():
+        time.sleep(0.1)
+        raise InputError("a broken file")
+
+    queue = ModelQueue(broken)
+    queue.start()
+    assert queue.place().state == "loading"
+    with pytest.raises(NoModel, match="could not be loaded: a broken file"):  # asked while it is loading
+        ask(queue, lambda live, stop: 1)
+    assert queue.place().state == "failed"
+    with pytest.raises(NoModel, match="a broken file"):
+        ask(queue, lambda live, stop: 1)

@@ -1,0 +1,220 @@
+"""Searching memories: every answer held against a plain loop over the tables."""
+
+import json
+from functools import cache
+
+import pytest
+from typer.testing import CliRunner
+
+import ffscope
+from explorer import explored_study
+from ffscope.cli import app
+from ffscope.errors import InputError, MemoryNameError, StudyError
+from ffscope.queries import Tables
+from ffscope.queries.search import RANGES, SORTS, Wanted, search
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tokenizer):
+    return explored_study(tokenizer, tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module", params=["where they lie", "in memory"])
+def tables(request, study):
+    opened = Tables(study)
+    if request.param == "in memory":
+        opened.hold()
+    yield opened
+    opened.close()
+
+
+def find(tables, **said):
+    return search(tables, Wanted.parse(said, limit=1000))
+
+
+@cache
+def _plain(folder):
+    """Every memory by name: its triggers' prefixes, promoted tokens, patterns, measures."""
+    results = ffscope.open(folder)
+    memories = {}
+    agreement = {(row["layer"], row["memory"]): row for row in results.agreement().to_pylist()}
+    values = {(row["layer"], row["memory"]): row for row in results.values().to_pylist()}
+    for row in results.table("memories").to_pylist():
+        key = row["layer"], row["memory"]
+        known = agreement.get(key, {})
+        memories[key] = {
+            "prefixes": [],
+            "patterns": [],
+            "promotes": values[key]["top_text"],
+            "fires": row["fired"] / row["seen"],
+            "mean": row["mean"],
+            "maximum": row["maximum"],
+            "max_prob": values[key]["max_prob"],
+            "norm": values[key]["norm"],
+            **{name: known.get(name) for name in ("agrees", "next_rank", "precision")},
+        }
+    for row in results.triggers().to_pylist():
+        memories[row["layer"], row["memory"]]["prefixes"].append(row["prefix"])
+    for row in results.patterns().to_pylist():
+        memories[row["layer"], row["memory"]]["patterns"].append(row)
+    return {f"L{layer}.{memory}": one for (layer, memory), one in memories.items()}
+
+
+def plain(study):
+    return _plain(study.folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cat", "CAT", " on a", "<script>", "the", "t", "\u202e", "Hi <script>alert(1)</script> ", "nowhere to be found"],
+)
+def test_by_the_text_of_triggers(study, tables, text):
+    expected = {
+        name: sum(text.lower() in prefix.lower() for prefix in one["prefixes"]) for name, one in plain(study).items()
+    }
+    expected = {name: hits for name, hits in expected.items() if hits}
+    found = find(tables, trigger=text)
+    assert {row.memory: row.hits for row in found.rows} == expected
+    assert found.count == len(expected)
+    for row in found.rows:
+        prefix = "".join(row.trigger.tokens[: row.trigger.position + 1])
+        assert text.lower() in prefix.lower()
+        assert prefix == next(one for one in plain(study)[row.memory]["prefixes"] if text.lower() in one.lower())
+
+
+def test_a_text_behind_the_trigger_token_does_not_count(study, tables):
+    """A memory has not seen it."""
+    text = "song"
+    behind = [
+        row.memory
+        for row in find(tables, trigger="a").rows
+        if text in "".join(row.trigger.tokens) and text not in "".join(row.trigger.tokens[: row.trigger.position + 1])
+    ]
+    assert behind  # there are such
+    expected = {name for name, one in plain(study).items() if any(text in prefix.lower() for prefix in one["prefixes"])}
+    assert {row.memory for row in find(tables, trigger=text).rows} == expected
+
+
+@pytest.mark.parametrize("token", ["a", "E", " t ", ".", "zz"])
+def test_by_a_promoted_token(study, tables, token):
+    wanted = token.strip().lower()
+    expected = {
+        name
+        for name, one in plain(study).items()
+        if any(spelt.strip("␣").lower() == wanted for spelt in one["promotes"])
+    }
+    assert {row.memory for row in find(tables, promotes=token).rows} == expected
+
+
+def test_by_pattern_and_kind(study, tables):
+    memories = plain(study)
+    word = next(one["patterns"][0]["description"] for one in memories.values() if one["patterns"])[:6].upper()
+    expected = {
+        name
+        for name, one in memories.items()
+        if any(word.lower() in pattern["description"].lower() for pattern in one["patterns"])
+    }
+    assert {row.memory for row in find(tables, pattern=word).rows} == expected
+    kinds = {name: {pattern["kind"] for pattern in one["patterns"]} for name, one in memories.items()}
+    for kind in ("shallow", "semantic", "both", "none"):
+        meant = {"both": {"shallow", "semantic"}, "none": set()}.get(kind, {kind})
+        assert {row.memory for row in find(tables, kind=kind).rows} == {
+            n for n, found in kinds.items() if found == meant
+        }
+
+
+@pytest.mark.parametrize("measure", RANGES)
+def test_by_the_range_of_any_measure(study, tables, measure):
+    numbers = {
+        name: len(one["patterns"]) if measure == "patterns" else one[measure] for name, one in plain(study).items()
+    }
+    some = sorted(number for number in numbers.values() if number is not None)
+    low, high = some[len(some) // 4], some[3 * len(some) // 4]
+    for said, holds in {
+        f"{low!r}..": lambda number: number >= low,
+        f"..{high!r}": lambda number: number <= high,
+        f"{low!r}..{high!r}": lambda number: low <= number <= high,
+    }.items():
+        expected = {name for name, number in numbers.items() if number is not None and holds(number)}
+        assert {row.memory for row in find(tables, **{measure: said}).rows} == expected
+
+
+def test_everything_at_once_and_answers(study, tables):
+    memories = plain(study)
+    for agrees in ("yes", "no"):
+        expected = {
+            name
+            for name, one in memories.items()
+            if name.startswith(("L0.", "L2.")) and one["agrees"] is (agrees == "yes") and one["maximum"] > 0
+        }
+        assert {row.memory for row in find(tables, agrees=agrees, layers="0,2", dead="no").rows} == expected
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_sorted_both_ways_with_unknown_last(tables, sort):
+    for said in (sort, f"-{sort}"):
+        found = find(tables, sort=said, trigger="a")
+
+        def number(row):
+            if sort == "memory":
+                return tuple(map(int, row.memory[1:].split(".")))
+            return row.hits if sort == "hits" else row.measures[sort]
+
+        numbers = [number(row) for row in found.rows]
+        known = [one for one in numbers if one is not None]
+        assert numbers[: len(known)] == known
+        up = (sort in ("memory", "next_rank")) != said.startswith("-")
+        assert known == sorted(known, reverse=not up)
+
+
+def test_pages_of_an_answer_are_parts_of_it(tables):
+    whole = [row.memory for row in find(tables, trigger="a").rows]
+    parts = [search(tables, Wanted.parse({"trigger": "a"}, limit=7, offset=at)) for at in range(0, len(whole), 7)]
+    assert [row.memory for part in parts for row in part.rows] == whole
+    assert {part.count for part in parts} == {len(whole)}
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"precision": "0.2"}, "precision is a range such as"),
+        ({"precision": ".."}, "precision is a range such as"),
+        ({"precision": "nan.."}, "precision is a range such as"),
+        ({"precision": "1e999.."}, "precision is a range such as"),
+        ({"agrees": "maybe"}, "agrees is yes or no"),
+        ({"kind": "deep"}, "There is no kind 'deep'"),
+        ({"sort": "colour"}, "Nothing is sorted by 'colour'"),
+        ({"trigger": "x" * 1001}, "at most 1,000"),
+    ],
+)
+def test_what_cannot_be_looked_for_is_said(said, error):
+    with pytest.raises(InputError, match=error):
+        Wanted.parse(said)
+
+
+def test_layers_that_are_not_there_and_stages_not_done(study, tables, tmp_path, tokenizer):
+    with pytest.raises(MemoryNameError, match="layers 7"):
+        find(tables, layers="7")
+    bare = ffscope.open(study.folder).study
+    without = type(bare)(bare.folder, {**bare.manifest, "stages": {"triggers": bare.manifest["stages"]["triggers"]}})
+    opened = Tables(without)
+    assert find(opened, trigger="cat").rows[0].measures.keys() == {"fires", "mean", "maximum", "dead"}
+    with pytest.raises(StudyError, match="ffscope values"):
+        find(opened, promotes="a")
+
+
+def test_the_command_gives_the_same_rows(study, tables):
+    told = ["--trigger", "cat", "--where", "fires=0.01..", "--where", "dead=no", "--sort", "-hits", "--count", "5"]
+    result = CliRunner().invoke(app, ["search", str(study.folder), *told, "--json"])
+    assert result.exit_code == 0, result.output
+    rows = search(
+        tables, Wanted.parse({"trigger": "cat", "fires": "0.01..", "dead": "no", "sort": "-hits"}, limit=5)
+    ).rows
+    assert [row["memory"] for row in json.loads(result.stdout)["rows"]] == [row.memory for row in rows]
+    shown = CliRunner().invoke(app, ["search", str(study.folder), "--trigger", "script"])
+    assert shown.exit_code == 0, shown.output
+    assert "memories match" in shown.stdout
+    assert "\x1b[31m" not in shown.stdout
+    assert "\u202e" not in shown.stdout
+    refused = CliRunner().invoke(app, ["search", str(study.folder), "--where", "colour=3"])
+    assert "--where names a measure" in str(refused.exception)

@@ -1,0 +1,469 @@
+"""The explorer's server: every page and its twin, the same rows as the library's, and what it refuses."""
+
+import asyncio
+import json
+import random
+import shutil
+import sqlite3
+import threading
+import time
+
+import httpx2
+import pytest
+
+import ffscope
+from explorer import app_of, client_of, explored_study, served, tiny_model
+from ffscope.annotating.records import read
+from ffscope.memory import Memory
+from ffscope.queries import memory_page
+from ffscope.queries.search import Wanted, search
+from ffscope.web.answers import block, dumped
+from ffscope.web.twins.rows import folded
+
+PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tokenizer):
+    return explored_study(tokenizer, tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture(scope="module")
+def client(study):
+    with client_of(app_of(study.folder)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def live(study, tokenizer):
+    with client_of(app_of(study.folder, tokenizer)) as client:
+        yield client
+
+
+def get(client, path, **asked):
+    answer = client.get(path, params=asked)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_there_with_nothing_inline(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "<script>" not in answer.text
+    assert " style=" not in answer.text
+    assert " on" not in answer.text.split("<body>")[0]
+
+
+def test_a_memorys_twin_is_what_the_library_says(client, study):
+    for name in ("L0.3", "L2.21"):
+        layer, number = name[1:].split(".")
+        twin, page = get(client, f"/L{layer}/{number}.json"), memory_page(study.folder, name)
+        for part in ("memory", "seen", "fired", "mean", "maximum", "histogram"):
+            assert twin[part] == getattr(page, part)
+        assert [tuple(one) for one in twin["value"]["promotes"]] == page.value.promotes
+        shown = {rank for row in twin["triggers"] for rank in (row["rank"], *row["folded"])}
+        assert shown == {one.rank for one in page.triggers}
+        for row in twin["triggers"]:
+            one = page.triggers[row["rank"] - 1]
+            assert (row["coefficient"], row["sentence"], row["position"]) == (
+                one.coefficient,
+                one.sentence,
+                one.position,
+            )
+            assert row["tokens"] == one.tokens
+            assert row["agrees"] == (one.next_token == page.value.promotes[0][0])
+        assert [row["rank"] for row in twin["sample"]] == [one.rank for one in page.sample]
+        assert {row["sentence"] for row in twin["quantiles"]} <= {row["sentence"] for row in twin["sample"]}
+        assert [one["description"] for one in twin["patterns"]] == [one.description for one in page.patterns]
+
+
+def test_similar_memories_share_what_they_are_said_to(client, study):
+    results = ffscope.open(study.folder)
+    places = {}
+    for row in results.table("triggers").to_pylist():
+        places.setdefault((row["layer"], row["memory"]), set()).add((row["sentence"], row["position"]))
+    tokens = {(row["layer"], row["memory"]): set(row["top_tokens"]) for row in results.table("values").to_pylist()}
+    mine = next(iter(places))
+    twin = get(client, f"/L{mine[0]}/{mine[1]}.json")["similar"]
+    for kind, held in (("triggers", places), ("tokens", tokens)):
+        counts = sorted((-len(held[mine] & other), *name) for name, other in held.items() if name != mine)
+        expected = [(f"L{layer}.{memory}", -shared) for shared, layer, memory in counts if shared][:10]
+        assert [(one["memory"], one["shared"]) for one in twin[kind]] == expected
+        assert all(one["of"] == len(held[mine]) for one in twin[kind])
+
+
+def test_neighbours_lead_through_all_memories(client):
+    assert get(client, "/L0/0.json")["previous"] is None
+    assert get(client, "/L0/21.json")["next"] == "L1.0"
+    assert get(client, "/L1/0.json")["previous"] == "L0.21"
+    assert get(client, "/L2/21.json")["next"] is None
+
+
+def test_a_layers_twin_has_every_memory(client, study):
+    twin = get(client, "/L1.json")
+    columns = twin["columns"]
+    assert columns["memory"] == list(range(22))
+    for number in (0, 7, 21):
+        page = memory_page(study.folder, f"L1.{number}")
+        assert columns["maximum"][number] == page.maximum
+        assert columns["fires"][number] == pytest.approx(page.fired / page.seen)
+        assert columns["top"][number] == page.value.promotes[0][0]
+        assert columns["precision"][number] == page.value.precision
+        assert columns["patterns"][number] == len(page.patterns)
+    assert {figure["name"] for figure in twin["figures"]} <= {"fires", "max_prob", "next_rank", "precision"}
+
+
+def test_the_overview_has_the_reports_figures(client, study):
+    twin = get(client, "/index.json")
+    summary = json.loads(study.path("summary.json").read_text())
+    assert {figure["name"] for figure in twin["figures"]} == {
+        name for name, entry in summary.items() if "figure" in entry
+    }
+    for figure in twin["figures"]:
+        assert figure["spec"] == ffscope.open(study.folder).figure(figure["name"]).chart.to_dict()
+    assert all("mark" in json.dumps(figure["spec"]) for figure in twin["figures"])
+    assert [row["layer"] for row in twin["layers"]] == [0, 1, 2]
+    assert not twin["older"]
+    assert twin["missing"] == []
+    assert len(twin["predictive"]) == 10
+
+
+def test_search_gives_the_librarys_rows(client, study):
+    twin = get(client, "/search.json", trigger="cat", fires="0.001..", limit=9)
+    found = search(study, Wanted.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
+    assert twin["count"] == found.count
+    assert [(row["memory"], row["hits"], row["top"]) for row in twin["rows"]] == [
+        (row.memory, row.hits, row.measures["top"]) for row in found.rows
+    ]
+
+
+def test_context_is_the_paragraph(client, study):
+    twin = get(client, "/context.json", sentence=1)
+    table = ffscope.open(study.folder).table("sentences").to_pylist()
+    mine = next(row for row in table if row["sentence"] == 1)
+    expected = [row for row in table if (row["document"], row["paragraph"]) == (mine["document"], mine["paragraph"])]
+    assert [one["text"] for one in twin["sentences"]] == [row["text"] for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/L9/1.json", 404, "There is no memory L9.1"),
+        ("/L1/22.json", 404, "Layer 1 has memories 0 to 21"),
+        ("/L9.json", 404, "There is no layer 9"),
+        ("/L99999999999999999999.json", 422, "less than or equal"),
+        ("/context.json?sentence=99999999", 400, "There is no sentence"),
+        ("/context.json", 422, "sentence"),
+        ("/search.json?precision=much", 400, "precision is a range"),
+        ("/prompt.json?text=hi", 503, "--no-model"),
+        ("/L1/2/coefficients.json?text=hi", 503, "--no-model"),
+        ("/annotate/L1/2.json?annotator=machine", 400, "not a person's name"),
+        ("/nothing.json", 404, "no such page"),
+        ("/static/../app.py.json", 404, "no such page"),
+        ("/static/%2e%2e/app.json", 404, "no such page"),
+    ],
+)
+def test_what_is_refused_is_a_sentence(client, path, status, said):
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/L9/1", "/L1/22", "/L9", "/nothing", "/L1/2/3/4", "/%3Cscript%3E"])
+def test_a_wrong_page_is_a_page(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert 'data-page="error"' in answer.text
+    assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e/%2e%2e/__init__.py",
+        "/../study.json",
+        "/static//etc/passwd",
+        "/L1/..%2f..%2fstudy.json",
+    ],
+)
+def test_no_path_leaves_the_study(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "def " not in answer.text
+    assert "root:" not in answer.text
+
+
+def test_json_in_a_page_cannot_end_its_block():
+    made = block("x", {"text": "</script><script>alert(1)</script>\u2028&amp;"})
+    assert made.count("<") == 2
+    assert json.loads(made.split(">", 1)[1].rsplit("<", 1)[0])["text"].startswith("</script>")
+    assert dumped({"a": float("nan"), "b": [float("inf"), 1.0]}) == '{"a":null,"b":[null,1.0]}'
+
+
+def test_the_same_text_is_folded(study):
+    page = memory_page(study.folder, "L0.3")
+    rows = folded([page.triggers[0], page.triggers[1], page.triggers[0]])
+    assert [row.rank for row in rows] == [page.triggers[0].rank, page.triggers[1].rank]
+    assert rows[0].folded == [page.triggers[0].rank]
+
+
+def test_a_stage_done_since_is_seen(study, tmp_path, tokenizer):
+    copy = tmp_path / "copy"
+    shutil.copytree(study.folder, copy)
+    manifest = json.loads((copy / "study.json").read_text())
+    agreement = manifest["stages"].pop("agreement")
+    (copy / "study.json").write_text(json.dumps(manifest))
+    with client_of(app_of(copy)) as client:
+        twin = get(client, "/L1/2.json")
+        assert [one["stage"] for one in twin["missing"]] == ["agreement"]
+        assert twin["missing"][0]["command"] == f"ffscope agreement {copy}"
+        assert "precision" not in get(client, "/L1.json")["columns"]
+        manifest["stages"]["agreement"] = agreement
+        (copy / "study.json").write_text(json.dumps(manifest))
+        assert get(client, "/L1/2.json")["missing"] == []
+        assert "precision" in get(client, "/L1.json")["columns"]
+        manifest["schema"] = 7
+        (copy / "study.json").write_text(json.dumps(manifest))
+        answer = client.get("/L1/2.json")
+        assert answer.status_code == 409
+        assert "Make it again with: ffscope run tiny/llama --corpus" in answer.json()["error"]
+
+
+# Annotating
+
+
+def said(annotator, *patterns, none=False):
+    return {"annotator": annotator, "patterns": list(patterns), "none": none}
+
+
+ENDS = {"kind": "shallow", "description": "ends with <b>a", "covers": [1, 2, 3]}
+
+
+@pytest.fixture
+def annotating(study, tmp_path):
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    with client_of(app_of(copy)) as client:
+        yield client, ffscope.open(copy).study
+
+
+def test_annotating_step_by_step(annotating):
+    client, study = annotating
+    tasks = get(client, "/annotate.json", annotator="ada", sample=2)
+    assert (tasks["annotator"], tasks["done"], len(tasks["memories"])) == ("ada", 0, 6)
+    name = tasks["memories"][0]["memory"]
+    path = "/annotate/" + name.replace(".", "/")
+    half = {"kind": None, "description": "", "covers": [2]}
+    assert client.post(f"{path}/draft.json", json=said("ada", half)).status_code == 200
+    assert client.post(f"{path}/draft.json", json=said("ada", {**half, "covers": [2, 3]})).status_code == 200
+    task = get(client, f"{path}.json", annotator="ada")
+    assert task["patterns"] == [{**half, "covers": [2, 3]}]
+    assert [step["patterns"][0]["covers"] for step in task["steps"]] == [[2], [2, 3]]
+    assert get(client, f"{path}.json", annotator="bob")["steps"] == []
+    assert not task["done"]
+    assert get(client, "/annotate.json", annotator="ada", sample=2)["memories"][0]["draft"]
+    refused = client.post(f"{path}.json", json=said("ada", {**ENDS, "covers": [1, 2]}))
+    assert refused.status_code == 400
+    assert "at least 3" in refused.json()["error"]
+    assert client.post(f"{path}.json", json=said("ada", ENDS)).status_code == 200
+    task = get(client, f"{path}.json", annotator="ada")
+    assert task["done"]
+    assert task["patterns"] == [ENDS]
+    assert [(one.annotator, one.memory, one.source) for one in read(study)] == [("ada", Memory.parse(name), "page")]
+    tasks = get(client, "/annotate.json", annotator="ada", sample=2)
+    assert (tasks["done"], tasks["people"], tasks["memories"][0]["draft"]) == (1, {"ada": 1}, False)
+    shown = get(client, "/" + name[0:].replace(".", "/") + ".json")["patterns"]
+    assert [one["description"] for one in shown if one["annotator"] == "ada"] == [ENDS["description"]]
+
+
+def test_no_pattern_is_an_answer_too_and_both_is_none(annotating):
+    client, study = annotating
+    assert client.post("/annotate/L0/3.json", json=said("ada", none=True)).status_code == 200
+    assert read(study)[0].patterns == []
+    assert get(client, "/annotate/L0/3.json", annotator="ada")["none"]
+    for wrong in (said("ada"), said("ada", ENDS, none=True)):
+        assert "not both" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"annotator": "ada", "patterns": "x"},
+        said("", ENDS),
+        said("a" * 201, ENDS),
+        said("ada", {**ENDS, "description": "x" * 1001}),
+        said("ada", {**ENDS, "covers": [0]}),
+        said("ada", {**ENDS, "description": "null \x00 byte"}),
+        said("ada", {**ENDS, "kind": "deep"}),
+        said("ada", *[ENDS] * 21),
+    ],
+)
+def test_what_cannot_be_written_down_is_refused_and_nothing_is(annotating, body):
+    client, study = annotating
+    answer = client.post("/annotate/L0/3.json", json=body)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["error"]
+    assert read(study) == []
+
+
+def test_a_change_needs_the_pages_token(annotating):
+    client, study = annotating
+    client.headers.pop("x-page-token")
+    assert client.post("/annotate/L0/3.json", json=said("ada", none=True)).status_code == 403
+    assert read(study) == []
+
+
+def test_two_people_at_once_lose_nothing(annotating):
+    client, study = annotating
+    problems = []
+
+    def annotate(who):
+        for number in range(15):
+            for path, body in (("/draft.json", said(who, {"covers": [1]})), (".json", said(who, none=True))):
+                answer = client.post(f"/annotate/L1/{number}{path}", json=body)
+                problems.extend([] if answer.status_code == 200 else [answer.text])
+
+    threads = [threading.Thread(target=annotate, args=(who,)) for who in ("ada", "bob", "eve")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert {(one.annotator, one.memory.memory) for one in read(study)} == {
+        (who, number) for who in ("ada", "bob", "eve") for number in range(15)
+    }
+    with sqlite3.connect(study.path("annotations.sqlite")) as database:
+        assert database.execute("SELECT count(*) FROM draft").fetchone() == (45,)
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    database.close()
+
+
+def test_figure_2_is_drawn_at_once(annotating):
+    client, _ = annotating
+    before = json.dumps(get(client, "/annotate/figure.json", annotator="ada")["figure"]["spec"])
+    for number in (3, 4):
+        client.post(f"/annotate/L0/{number}.json", json=said("ada", ENDS))
+    after = json.dumps(get(client, "/annotate/figure.json", annotator="ada")["figure"]["spec"])
+    assert '"ada"' not in before
+    assert '"ada"' in after
+
+
+# The model
+
+
+def test_the_coefficients_of_sentences_are_those_of_the_study(live, study):
+    page = memory_page(study.folder, "L1.4")
+    asked = ",".join(str(one.sentence) for one in page.triggers)
+    twin = get(live, "/L1/4/coefficients.json", sentences=asked)
+    for one in page.triggers:
+        numbers = twin["sentences"][str(one.sentence)]
+        assert len(numbers) == len(one.tokens)
+        assert numbers[one.position] == pytest.approx(one.coefficient, rel=1e-4, abs=1e-6)
+    assert twin["maximum"] == page.maximum
+    for wrong in ("1-9", "x", ",".join(map(str, range(101))), "99999999"):
+        assert live.get("/L1/4/coefficients.json", params={"sentences": wrong}).status_code in (400, 404)
+
+
+def test_switching_off_gives_the_numbers_of_the_python_call(live, tokenizer):
+    model = tiny_model(tokenizer)
+    text = "The cat sat"
+    with model.edit(zero=["L0.3", "L2.9"], scale={"L1.4": 3.0}, set={"L1.5": -2.0}):
+        expected = model.trace(text).logits[0, -1].float().softmax(-1)
+    before = model.trace(text).logits[0, -1].float().softmax(-1)
+    twin = get(live, "/prompt.json", text=text, off="L0.3,L2.9", scale="L1.4:3", set="L1.5:-2")
+    for choice in twin["distribution"]:
+        assert choice["after"] == pytest.approx(expected[choice["id"]].item(), rel=1e-4)
+        assert choice["before"] == pytest.approx(before[choice["id"]].item(), rel=1e-4)
+
+
+def test_fifty_prompts_at_once_are_answered_as_if_alone(study, tokenizer):
+    """No intervention may reach another person's request."""
+    rolled = random.Random(3)
+    texts = ["The cat sat", "on a mat", "why it flew", "a dog"]
+    asked = [
+        {
+            "text": rolled.choice(texts),
+            "off": f"L{rolled.randrange(3)}.{rolled.randrange(11)}",
+            "scale": f"L{rolled.randrange(3)}.{11 + rolled.randrange(5)}:{rolled.uniform(-4, 4):.3f}",
+            "set": f"L{rolled.randrange(3)}.{16 + rolled.randrange(6)}:{rolled.uniform(-9, 9):.3f}",
+        }
+        for _ in range(46)
+    ] + [{"text": text} for text in texts]
+    with served(app_of(study.folder, tokenizer)) as address:
+        with httpx2.Client(base_url=address, timeout=60) as one:
+            alone = [one.get("/prompt.json", params=each).json() for each in asked]
+
+        async def together():
+            async with httpx2.AsyncClient(base_url=address, timeout=60) as many:
+                return await asyncio.gather(*(many.get("/prompt.json", params=each) for each in asked))
+
+        answers = [answer.json() for answer in asyncio.run(together())]
+    assert all("distribution" in answer for answer in alone)
+    assert answers == alone
+    assert len({json.dumps(answer["distribution"]) for answer in alone}) > 40  # they do differ
+
+
+def test_leaving_takes_a_question_back(study, tokenizer):
+    with served(app_of(study.folder, tokenizer)) as address, httpx2.Client(base_url=address, timeout=60) as client:
+        client.get("/prompt.json", params={"text": "a"})  # the model is there
+        slow = {"text": "The cat sat", "new_tokens": 12}
+        leaving = [threading.Thread(target=_ask_and_leave, args=(address, slow)) for _ in range(10)]
+        for thread in leaving:
+            thread.start()
+        for thread in leaving:
+            thread.join()
+        end = time.monotonic() + 10
+        while client.get("/live.json").json()["waiting"] and time.monotonic() < end:
+            time.sleep(0.05)
+        assert client.get("/live.json").json()["waiting"] == 0
+
+
+def _ask_and_leave(address, asked):
+    with httpx2.Client(base_url=address, timeout=0.05) as client:
+        try:
+            client.get("/prompt/text.json", params=asked)
+        except httpx2.TimeoutException:
+            return
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/prompt.json?text=" + "a" * 60, "Shorten it"),
+        ("/prompt.json?text=", "text"),
+        ("/prompt.json?text=" + "a" * 9000, "8000 characters"),
+        ("/prompt.json?text=a&off=L9.1", "no layer 9"),
+        ("/prompt.json?text=a&scale=L1.1", "Expected a memory and a number"),
+        ("/prompt.json?text=a&set=L1.1:inf", "Expected a memory and a number"),
+        ("/prompt.json?text=a&position=7", "There is no position 7"),
+        ("/prompt.json?text=a&lens=tuned", "lens"),
+        ("/prompt/why.json?text=a&a=nothing&b=b", "is not one token"),
+        ("/prompt/text.json?text=a&new_tokens=13", "12"),
+        ("/L1/2/coefficients.json", "one of the two"),
+    ],
+)
+def test_what_the_model_is_not_asked(live, path, said):
+    answer = live.get(path)
+    assert 400 <= answer.status_code < 500, answer.text
+    assert said in answer.json()["error"]
+
+
+def test_the_live_twin_tells_what_may_be_asked(live, client):
+    get(live, "/prompt.json", text="a")
+    twin = get(live, "/live.json")
+    assert (twin["state"], twin["limits"]["tokens"], twin["limits"]["new_tokens"]) == ("ready", 40, 12)
+    assert get(client, "/live.json")["state"] == "none"
+
+
+def test_another_model_is_refused(study, tokenizer, tmp_path):
+    from ffscope.errors import StudyError
+    from ffscope.models.account import account
+
+    study.refuse_other_model(account(tiny_model(tokenizer)))
+    with pytest.raises(StudyError, match="model family"):
+        study.refuse_other_model(account(tiny_model(tokenizer, "opt")))
