@@ -1,12 +1,10 @@
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHARED = Path(__file__).parents[2] / "shared"
 
 
@@ -33,20 +31,3 @@ def tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=made, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    """A headless browser; tests skip without one, unless FFSCOPE_NEED_BROWSER says that this is a failure."""
-    if CHROMIUM is None:
-        message = "needs Chromium, which `make browser` installs"
-        if os.environ.get("FFSCOPE_NEED_BROWSER"):
-            pytest.fail(message)
-        pytest.skip(message)
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()

@@ -18,7 +18,19 @@ TORCH_SIDE = [
     name
     for name in MODULES
     if name.split(".")[0]
-    in ("models", "analysis", "cli", "corpus", "live", "looking", "running", "patterns", "pipeline", "study", "terminal")
+    in (
+        "models",
+        "analysis",
+        "cli",
+        "corpus",
+        "live",
+        "looking",
+        "running",
+        "patterns",
+        "pipeline",
+        "study",
+        "terminal",
+    )
     and name != "running.fused"  # which is for GPUs that have Triton
 ]
 

@@ -18,8 +18,9 @@ from ffscope.errors import StudyError
 from ffscope.pipeline import run
 from ffscope.queries import predictive_values
 from ffscope.report import bootstrap
+from ffscope.report.command import reproduce
 from ffscope.report.figures import figure, figures
-from ffscope.report.page import reproduce, write_report
+from ffscope.report.page import write_report
 from ffscope.report.summary import bin_edges, summarise
 from ffscope.report.words import percent, sentence, telling
 from ffscope.study import Study

@@ -48,7 +48,10 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
         .mark_bar(color=BLUE, binSpacing=0)
         .encode(
             x=alt.X(
-                "from:Q", title=name, scale=alt.Scale(type=scale, nice=False), axis=alt.Axis(format="~g", tickCount=5)
+                "from:Q",
+                title=name,
+                scale=alt.Scale(type=scale, nice=False),
+                axis=alt.Axis(format="~g", tickCount=5, grid=False),
             ),
             x2="to:Q",
             y=alt.Y("memories:Q", title="memories"),

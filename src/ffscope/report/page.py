@@ -1,7 +1,6 @@
 """report.html: one page with everything a study shows, which needs no network and no other file."""
 
 import base64
-import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import pattern_examples, predictive_values, reading, spellings
+from ffscope.report.command import reproduce
 from ffscope.report.figures import FORMS, Figure, figures, of_annotators
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
@@ -113,38 +113,3 @@ def last_layer_changes(study: Study) -> list[Change]:
         Change(text, spelt.get(before, f"#{before}"), spelt.get(after, f"#{after}"), similarity, related)
         for text, before, after, similarity, related in rows
     ]
-
-
-def reproduce(study: Study) -> str:
-    """The command that makes this study again."""
-    settings, model = study.settings, study.manifest["model"]
-    words = ["ffscope", "run", model["source"] or "MODEL", "--corpus", settings["corpus"], "--out", "study"]
-    for name in (
-        "sentences",
-        "minutes",
-        "held_out",
-        "max_tokens",
-        "top",
-        "prefixes",
-        "language",
-        "field",
-        "seed",
-        "batch_tokens",
-    ):
-        if settings.get(name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(settings[name])]
-    for name in ("lens", "examples", "mutation_memories", "mutation_triggers"):
-        if name in settings:
-            words += [f"--{name.replace('_', '-')}", str(settings[name])]
-    labelled = study.manifest["stages"].get("patterns", {})
-    if labelled.get("done"):
-        words += ["--pattern-triggers", str(labelled["pattern_triggers"])]
-        words += (
-            ["--encoder", "model"] if labelled["encoder"] and " of the studied model" in labelled["encoder"] else []
-        )
-    for name in ("layers", "memories"):
-        if settings.get(name) is not None:
-            words += [f"--{name}", ",".join(map(str, settings[name]))]
-    flags = {"--no-dedupe": not settings["dedupe"], "--no-bos": not settings["bos"], "--negative": settings["negative"]}
-    words += [flag for flag, given in flags.items() if given]
-    return shlex.join([*words, "--dtype", model["dtype"]])

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,12 @@ def make_app(
         app.add_exception_handler(kind, _refused)
     app.add_middleware(Guard, rules=rules, refuse=_refuse)
     return app
+
+
+def _get_ready(studied: Studied) -> None:
+    with suppress(FfscopeError):  # which is said to whoever asks
+        _ = studied.tables
+    pages.vega_bundle()
 
 
 async def _refused(request: Request, error: Exception) -> Response:

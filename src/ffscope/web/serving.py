@@ -53,7 +53,6 @@ def serve(
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
     )
-    app.state.studied.about(model=False)  # what is wrong with the study is said here, not on a page
     started(link)
     uvicorn.Server(config).run(sockets=[listening])
 

@@ -76,7 +76,7 @@ class Studied:
     def _get_ready(self, tables: Tables) -> None:
         """What would make the first answers slow, done before anyone asks."""
         try:
-            tables.hold()
             self.overview()
+            tables.hold()
         except Exception:  # questions are answered without it, or say what is wrong
             logger.debug("The study could not be held in memory", exc_info=True)

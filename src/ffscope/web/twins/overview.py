@@ -8,7 +8,7 @@ from typing import Any
 
 from ffscope.queries import Tables, predictive_values
 from ffscope.queries.layer import LayerRow, layer_rows
-from ffscope.report.page import reproduce
+from ffscope.report.command import reproduce
 from ffscope.report.words import TITLES, sentence, telling
 from ffscope.study import Study
 from ffscope.web.twins.layer import Drawing
