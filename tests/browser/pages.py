@@ -10,6 +10,7 @@ _OWN = ("data:", "blob:", "about:")
 # What the policy refuses is an event of the page as well as a line in the console.
 _TELL_REFUSALS = """document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) =>
   console.error(`The policy refused ${effectiveDirective} ${blockedURI}`));"""
+_NO_CHARTS = "globalThis.vegaEmbed = async () => ({ view: { finalize() {}, addEventListener() {} } });"
 
 
 class Browsing:
@@ -18,8 +19,8 @@ class Browsing:
     def __init__(self, chromium):
         self.chromium, self.contexts, self._troubles, self._expected = chromium, [], [], []
 
-    def __call__(self, address, *, width=1280, height=900, scheme="light", before=None, **options):
-        """A page. `before(page)` is called before it is opened."""
+    def __call__(self, address, *, width=1280, height=900, scheme="light", charts=False, before=None, **options):
+        """A page; `before(page)` is called before it is opened. Charts take a second, so that few tests have them drawn."""
         context = self.chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
         )
@@ -28,6 +29,8 @@ class Browsing:
         self.contexts.append(context)
         self._watch(context, address)
         page = context.new_page()
+        if not charts:
+            page.route("**/static/vega.js", lambda route: route.fulfill(body=_NO_CHARTS, content_type="text/javascript"))
         if before is not None:
             before(page)
         page.goto(address)

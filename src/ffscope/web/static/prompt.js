@@ -38,8 +38,8 @@ class PromptDesk {
     const examples = EXAMPLES.map((text) => h("li", h("a", { href: promptAddress({ text }) }, text)));
     this.examples = h("div", h("p.soft", "For example:"), h("ul.prompt-examples", examples));
     const [grid, distribution, steps] = this.parts.map((part) => part.element);
-    const beside = h("div.prompt-pair", h("div", distribution, this.words.element), this.why.element);
-    this.results = h("div", { hidden: true }, grid, beside, steps);
+    const first = h("div.prompt-first", grid, distribution);
+    this.results = h("div", { hidden: true }, first, h("div.prompt-pair", this.words.element, this.why.element), steps);
     append(place, [this.form(), this.asker.status, this.asker.trouble, this.examples]);
     append(place, [this.interventions.element, this.interventions.effect, this.results]);
   }

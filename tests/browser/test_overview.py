@@ -1,0 +1,135 @@
+"""The first page: what was studied, its figures, the way to the layers."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.pages import cells, is_drawn, share, twin_of
+from explorer import app_of, served
+
+pytestmark = pytest.mark.browser
+
+
+def test_every_figure_is_drawn_with_its_sentence(browse, site):
+    page = browse(site, charts=True)
+    figures = twin_of(page, "/index.json")["figures"]
+    assert len(figures) > 5
+    drawn = page.get_by_role("figure")
+    expect(drawn).to_have_count(len(figures))
+    for place, figure in enumerate(figures):
+        expect(drawn.nth(place)).to_contain_text(figure["title"])
+        expect(drawn.nth(place)).to_contain_text(figure["sentence"])
+        expect(drawn.nth(place).locator("canvas")).to_be_visible()
+        assert is_drawn(drawn.nth(place).locator("canvas"))
+
+
+def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse, site):
+    page = browse(site)
+    shown = cells(page.get_by_role("region", name="Layers").locator("table"))
+    layers = twin_of(page, "/index.json")["layers"]
+    assert [row[0] for row in shown[1:]] == ["L0", "L1", "L2"]
+    for name in ("fires", "agreement"):
+        column = shown[0].index(name.capitalize())
+        assert [row[column] for row in shown[1:]] == [share(row[name]) for row in layers]
+    page.get_by_role("link", name="L1", exact=True).click()
+    expect(page.get_by_role("heading", name="Layer 1", exact=True)).to_be_visible()
+    assert page.url == f"{site}/L1"
+
+
+def test_a_layers_mark_leads_to_the_layer(browse, site):
+    page = browse(site, charts=True)
+    canvas = page.get_by_role("figure").filter(has_text="Figure 4").locator("canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    # From the middle outwards until the pointer says that there is something to click.
+    for at in sorted(range(10, int(box["width"]) - 10, 7), key=lambda x: abs(x - box["width"] / 2)):
+        for down in range(6, int(box["height"]) - 6, 9):
+            page.mouse.move(box["x"] + at, box["y"] + down)
+            if canvas.evaluate("(canvas) => canvas.style.cursor") == "pointer":
+                said = page.get_by_role("tooltip").inner_text()
+                page.mouse.click(box["x"] + at, box["y"] + down)
+                page.wait_for_url(re.compile(r"/L\d$"))
+                assert f"layer\t{page.url[-1]}" in said
+                return
+    pytest.fail("no mark of a layer was found")
+
+
+def test_the_surest_values_lead_to_their_memories(browse, site):
+    page = browse(site)
+    first = twin_of(page, "/index.json")["predictive"][0]
+    row = page.get_by_role("region", name="Predictive values").get_by_role("row").nth(1)
+    expect(row).to_contain_text(first["prediction"])
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", name=first["memory"], exact=True)).to_be_visible()
+
+
+def test_the_command_that_made_it_can_be_copied(browse, site):
+    page = browse(site, permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_text("How it was made").click()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_text("Copied.")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == twin_of(page, "/index.json")["command"]
+
+
+def test_a_stage_that_is_missing_says_what_to_run(browse, copy):
+    manifest = json.loads((copy / "study.json").read_text())
+    for stage in ("values", "agreement", "report"):
+        del manifest["stages"][stage]
+    manifest["stages"]["patterns"] = {"done": False, "why": "It was <b>too</b> late."}
+    (copy / "study.json").write_text(json.dumps(manifest))
+    with served(app_of(copy)) as address:
+        page = browse(address)
+        said = page.get_by_role("main")
+        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy}.")
+        expect(said).to_contain_text(f"The figures have not been drawn yet. Run ffscope report {copy}.")
+        expect(said).to_contain_text("Without patterns: It was <b>too</b> late.")
+        expect(said).not_to_contain_text("Mutation")
+        expect(page.get_by_role("heading", name="Predictive values")).to_have_count(0)
+        page.goto(f"{address}/L0/3")
+        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy}.")
+        page.goto(f"{address}/L1")
+        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy}.")
+        expect(page.get_by_role("columnheader", name="Top token")).to_have_count(0)
+
+
+def test_figures_older_than_the_study_are_said_to_be(browse, copy):
+    manifest = json.loads((copy / "study.json").read_text())
+    manifest["stages"]["values"] = manifest["stages"].pop("values")  # done last
+    (copy / "study.json").write_text(json.dumps(manifest))
+    with served(app_of(copy)) as address:
+        said = browse(address).get_by_role("main")
+        expect(said).to_contain_text(f"The figures are older than the study. Run ffscope report {copy}.")
+
+
+def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):
+    page = browse(site)
+    page.keyboard.press("/")
+    page.keyboard.type("l2.13")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="L2.13", exact=True)).to_be_visible()
+    box = page.get_by_role("searchbox", name="Go to a memory or layer")
+    box.fill("nonsense")
+    box.press("Enter")
+    assert box.evaluate("(box) => box.validationMessage") == "Write a memory as L12.345, or a layer as L12."
+    box.fill("1")
+    box.press("Enter")
+    expect(page.get_by_role("heading", name="Layer 1", exact=True)).to_be_visible()
+
+
+def test_dark_and_light_are_the_systems_choice_or_ones_own(browse, site):
+    def brightness(page):
+        return sum(
+            page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)")
+        )
+
+    assert brightness(browse(site)) > 600
+    dark = browse(site, scheme="dark")
+    assert brightness(dark) < 120
+    dark.get_by_role("button", name="Colours: auto").click()
+    assert brightness(dark) > 600
+    dark.reload()
+    assert brightness(dark) > 600
+    dark.get_by_role("button", name="Colours: light").click()
+    assert brightness(dark) < 120
