@@ -145,7 +145,7 @@ def _write_patterns(study, words, rolled):
         "patterns",
         layer=np.repeat(np.arange(LAYERS), MEMORIES * 3),
         memory=np.tile(np.repeat(np.arange(MEMORIES), 3), LAYERS),
-        pattern=np.tile([0, 1, 2], _ALL),
+        pattern=np.tile([1, 2, 3], _ALL),
         kind=rolled.choice(["shallow", "semantic"], count),
         description=[f"ends with *{word}*" for word in words[rolled.integers(0, WORDS, count)]],
         covers=[[1, 2, 3, 4]] * count,

@@ -324,6 +324,8 @@ def demo(
     for command in (f'trace {model} "The capital of France is" --layers 24-29', study):
         out.print(Text(f"\n$ ffscope {command}", style="bold"), soft_wrap=True)
         app(shlex.split(command), standalone_mode=False)
+    out.print("\nLook at it in the browser:")
+    out.print(f"{own_name()} serve {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
     out.print("\nYour own model, in the same way (a folder, a hub name or a .gguf file):")
     out.print(f"{own_name()} run MODEL --corpus TEXT --out DIR", markup=False, soft_wrap=True)
 

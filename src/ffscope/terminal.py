@@ -230,8 +230,9 @@ def print_finished(study: "Study") -> None:
         f"figures  {study.path('figures')}{os.sep}",
         f"numbers  {study.path('summary.json')}, and a .parquet file for every stage",
         f"memories {own_name()} show {shlex.quote(str(study.folder))} {first}",
+        f"explorer {own_name()} serve {shlex.quote(str(study.folder))}",
     )
-    for line in lines if study.path("report.html").is_file() else lines[-1:]:
+    for line in lines if study.path("report.html").is_file() else lines[-2:]:
         out.print(line, markup=False, soft_wrap=True)
 
 
