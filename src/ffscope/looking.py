@@ -131,11 +131,12 @@ def serve(
 
     The model is loaded while the pages are open already; with --no-model, or without torch, everything that only reads works.
     """
-    from ffscope.web.serving import Address, serve
+    from ffscope.web.serving import Address, leave, serve
 
     load, why = live_loader(locals())
     address = Address(host, port, token, tuple(name or ()))
     serve(study, address, load=load, why_no_model=why, started=lambda link: print_served(link, browse=open_))
+    leave()
 
 
 @app.command()

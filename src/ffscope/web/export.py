@@ -45,6 +45,7 @@ def export(
     studied = Studied(Path(folder))
     with reading(folder) as tables:
         tables.study.need("triggers")
+        tables.hold()  # hundreds of pages ask them
         memories = sorted(set(_chosen(tables, names, sample)))
         pages = list(_pages(tables, studied, memories))
         site = _Site(out, studied.about(model=False), [str(memory) for memory in memories])

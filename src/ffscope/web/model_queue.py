@@ -134,6 +134,8 @@ class ModelQueue:
 
     def _fail(self, error: Exception) -> None:
         """Without a model all who wait are told why."""
+        if self._closed:  # the program is ending around it
+            return
         said = str(error) if isinstance(error, FfscopeError) else f"{type(error).__name__}: {error}"
         logger.warning("The model could not be loaded: %s", said)
         with self._changed:

@@ -1,11 +1,14 @@
 """Start the explorer: choose an address, print the link, load the model meanwhile."""
 
+import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import uvicorn
@@ -54,7 +57,15 @@ def serve(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
     )
     started(link)
-    uvicorn.Server(config).run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # how a server is meant to end
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def leave() -> NoReturn:
+    """End the process at once. A model may be half loaded in a thread of its own, which nothing can stop in a proper way."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _token(address: Address) -> str | None:

@@ -1,0 +1,137 @@
+"""The search page finds what `ffscope.queries` finds."""
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.pages import cells, numbers
+from ffscope.queries.search import Wanted, search
+
+pytestmark = pytest.mark.browser
+
+
+def found_by(study, **asked):
+    return search(study, Wanted.parse(asked))
+
+
+def names_shown(page):
+    return [row[0] for row in cells(page.get_by_role("region", name="Results").locator("table"))[1:]]
+
+
+def shows(page, found):
+    """The count and every name, in order."""
+    assert found.count > 0
+    said = page.get_by_role("status").filter(has_text="millisecond")
+    expect(said).to_contain_text(f"{found.count} memor")
+    assert numbers(said.inner_text())[0] == found.count
+    assert names_shown(page) == [row.memory for row in found.rows]
+
+
+def press_search(page):
+    page.get_by_role("button", name="Search", exact=True).click()
+
+
+def test_it_begins_with_examples(browse, still, study):
+    page = browse(f"{still}/search")
+    page.get_by_role("link", name="Memories that fire on less than 1 %").click()
+    expect(page.get_by_text("No memory fits all of this.").or_(page.get_by_role("region", name="Results"))).to_be_visible()
+    page.goto(f"{still}/search")
+    page.get_by_role("link", name="Memories with “because” in a trigger").click()
+    expect(page.get_by_text("No memory fits this.")).to_be_visible()
+    expect(page.get_by_label("A trigger contains")).to_have_value("because")
+
+
+def test_by_the_text_of_triggers(browse, still, study):
+    page = browse(f"{still}/search")
+    page.get_by_label("A trigger contains").fill("CAT")
+    page.get_by_label("A trigger contains").press("Enter")
+    found = found_by(study, trigger="cat")
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    shows(page, found)
+    table = cells(page.get_by_role("region", name="Results").locator("table"))
+    hits = table[0].index("Hits")
+    assert [int(row[hits]) for row in table[1:]] == [row.hits for row in found.rows]
+    marked = page.get_by_role("row").nth(1).locator(".found").all_inner_texts()
+    assert "".join(marked).lower() == "cat"
+
+
+def test_by_a_promoted_token_and_a_layer(browse, still, study):
+    page = browse(f"{still}/search")
+    page.get_by_label("The value promotes").fill(" q ")
+    page.get_by_label("Layers").fill("0,2")
+    press_search(page)
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    shows(page, found_by(study, promotes="q", layers="0,2"))
+
+
+def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
+    asked = {"pattern": "ENDS with", "kind": "shallow", "fires": "0.2..0.9", "max_prob": "..0.05", "sort": "maximum"}
+    page = browse(f"{still}/search")
+    page.get_by_label("A pattern contains").fill(asked["pattern"])
+    page.get_by_label("Kind").select_option(asked["kind"])
+    page.get_by_text("By numbers").click()
+    page.get_by_label("Fires, from").fill("0.2")
+    page.get_by_label("Fires, to").fill("0.9")
+    page.get_by_label("max_prob, to").fill("0.05")
+    press_search(page)
+    found = found_by(study, **{**asked, "sort": ""})
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    shows(page, found)
+    page.get_by_role("columnheader", name="Maximum").get_by_role("button").click()
+    expect(page.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("rowheader").first).to_have_text(found_by(study, **asked).rows[0].memory)
+    again = browse(page.url)
+    expect(again.get_by_role("region", name="Results")).to_be_visible()
+    shows(again, found_by(study, **asked))
+    expect(again.get_by_label("A pattern contains")).to_have_value(asked["pattern"])
+    expect(again.get_by_label("Fires, from")).to_have_value("0.2")
+    again.get_by_role("columnheader", name="Maximum").get_by_role("button").click()
+    expect(again.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "ascending")
+    shows(again, found_by(study, **{**asked, "sort": "-maximum"}))
+
+
+def test_a_result_leads_to_its_memory_and_back(browse, still, study):
+    page = browse(f"{still}/search?agrees=no&sort=memory")
+    first = found_by(study, agrees="no", sort="memory").rows[0].memory
+    page.get_by_role("link", name=first, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(first)
+    page.go_back()
+    expect(page.get_by_role("rowheader").first).to_have_text(first)
+
+
+def test_nothing_found_says_so_and_how_to_loosen_it(browse, still, study):
+    page = browse(f"{still}/search?trigger=zzz&layers=1")
+    expect(page.get_by_text("No memory fits all of this.")).to_be_visible()
+    page.get_by_role("link", name="without trigger zzz").click()
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    shows(page, found_by(study, layers="1"))
+
+
+def test_back_takes_a_search_back(browse, still, study):
+    page = browse(f"{still}/search?layers=1")
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    page.get_by_label("Layers").fill("2")
+    press_search(page)
+    expect(page.get_by_role("rowheader").first).to_contain_text("L2.")
+    page.go_back()
+    expect(page.get_by_role("rowheader").first).to_contain_text("L1.")
+    expect(page.get_by_label("Layers")).to_have_value("1")
+
+
+def test_more_than_a_page_is_shown_on_demand(browse, still, study, monkeypatch):
+    """Pages of 100 are more than this study has; the server is made to give fewer."""
+
+    def few(route):
+        route.continue_(url=route.request.url.replace("limit=100", "limit=30"))
+
+    page = browse(f"{still}/search?dead=no", before=lambda page: page.route("**/search.json*", few))
+    found = found_by(study, dead="no")
+    # A link asks for the first hundred, which here are three pages.
+    expect(page.get_by_role("rowheader")).to_have_count(found.count)
+    shows(page, found)
+
+
+@pytest.mark.parametrize("asked", ["precision=much", "kind=deep", "sort=beauty", "layers=9"])
+def test_what_cannot_be_looked_for_is_a_sentence(browse, still, asked):
+    browse.expects("status of 40")
+    page = browse(f"{still}/search?{asked}")
+    expect(page.get_by_role("alert")).to_contain_text(asked.partition("=")[2])
