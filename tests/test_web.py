@@ -197,6 +197,17 @@ def test_no_path_leaves_the_study(client, path):
     assert "root:" not in answer.text
 
 
+def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
+    from ffscope.web.routes import reading
+
+    monkeypatch.setattr(reading, "memory_twin", lambda *_: 1 / 0)
+    with client_of(app_of(study.folder)) as client:
+        answer = client.get("/L1/2.json")
+    assert answer.status_code == 500
+    assert "Something went wrong" in answer.json()["error"]
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
 def test_json_in_a_page_cannot_end_its_block():
     made = block("x", {"text": "</script><script>alert(1)</script>\u2028&amp;"})
     assert made.count("<") == 2

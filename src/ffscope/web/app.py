@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 import ffscope
 from ffscope.errors import FfscopeError, MemoryNameError, StudyError
 from ffscope.web.answers import Json, page
-from ffscope.web.guard import Guard, Rules
+from ffscope.web.guard import App, Guard, Rules, Scope
 from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel
 from ffscope.web.routes import annotating, live, pages, reading
 from ffscope.web.routes.asking import Refused
@@ -64,10 +64,35 @@ def make_app(
     for part in (reading, live, annotating, pages):
         app.include_router(part.router)
     app.mount("/static", StaticFiles(directory=_STATIC))
-    for kind in (FfscopeError, HTTPException, RequestValidationError, Exception):
+    for kind in (FfscopeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _refused)
-    app.add_middleware(Guard, rules=rules, refuse=_refuse)
+    app.add_middleware(_Caught)
+    app.add_middleware(Guard, rules=rules, refuse=_refuse)  # around everything, so that every answer has its headers
     return app
+
+
+class _Caught:
+    """What nobody foresaw is a sentence to whoever asked, and a traceback to whoever runs the server."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        begun = False
+
+        async def sending(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sending)
+        except Exception:
+            if begun or scope["type"] != "http":
+                raise
+            logger.exception("%s failed", scope["path"])
+            said = "Something went wrong in the server; the terminal where ffscope serve runs says what."
+            await _refuse(scope, 500, said)(scope, receive, send)
 
 
 def _get_ready(studied: Studied) -> None:
@@ -82,10 +107,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         said = "There is no such page. The overview leads to all of them." if error.status_code == 404 else error.detail
         return _refuse(request.scope, error.status_code, said)
-    status = next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 500)
-    if status == 500:
-        logger.error("%s failed", request.url.path, exc_info=error)
-        return _refuse(request.scope, 500, "Something went wrong in the server, which has written down what.")
+    status = next(number for kind, number in _STATUS.items() if isinstance(error, kind))
     return _refuse(request.scope, status, str(error))
 
 

@@ -21,7 +21,10 @@ export class PromptText {
   async limit() {
     if (this.number.max) return;
     const live = await ask("/live.json").catch(() => null);
-    if (live?.limits?.new_tokens) this.number.max = String(live.limits.new_tokens);
+    const most = live?.limits?.new_tokens;
+    if (!most) return;
+    this.number.max = String(most);
+    if (!this.desk.link.new_tokens && this.number.value > most) this.number.value = String(most); // what is offered may be asked
   }
 
   submit(event) {

@@ -1,9 +1,8 @@
 """The page of one memory."""
 
+import secrets
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ffscope.memory import Memory
 from ffscope.queries import Found, MemoryPage, Tables, Value, memory_page
@@ -94,11 +93,10 @@ def _by_quantile(sample: list[Row]) -> list[Row]:
 
 
 def _neighbours(tables: Tables, memory: Memory) -> tuple[str | None, str | None, str]:
-    """The searched memories before and after, and one that looks random but is always the same for a memory."""
+    """The searched memories before and after, and any other, drawn anew each time."""
     query = "SELECT layer, memory FROM memories WHERE (layer, memory) {} (?, ?) ORDER BY layer {}, memory {} LIMIT 1"
     found = [tables.rows(query.format(sign, way, way), memory) for sign, way in (("<", "DESC"), (">", "ASC"))]
     before, after = (str(Memory(*rows[0])) if rows else None for rows in found)
     count = tables.rows("SELECT count(*) FROM memories")[0][0]
-    lot = int(np.random.default_rng([memory.layer, memory.memory]).integers(count))
-    other = Memory(*tables.rows("SELECT layer, memory FROM memories LIMIT 1 OFFSET ?", [lot])[0])
+    other = Memory(*tables.rows("SELECT layer, memory FROM memories LIMIT 1 OFFSET ?", [secrets.randbelow(count)])[0])
     return before, after, str(other)
