@@ -7,9 +7,9 @@ from starlette.testclient import TestClient
 from ffscope.errors import InputError
 from ffscope.web.app import _refuse
 from ffscope.web.guard import HEADERS, PAGE_TOKEN, Guard, Rules
-from ffscope.web.serving import Address, _link, _token
+from ffscope.web.serving import Address, _link, _token, checked_names
 
-TOKEN = "a token of some length"
+TOKEN = "a-token-of-some-length"
 
 
 async def _yes(scope, receive, send):
@@ -36,6 +36,10 @@ def test_its_own_names_are_let_in(host):
         "[::1",
         "10.0.0.9",
         "127.0.0.1@evil.example",
+        "x@localhost",
+        "localhost/evil",
+        "127.0.0.1:8765, evil.example",
+        "127.0.0.1:port",
     ],
 )
 def test_another_name_is_refused_though_it_leads_here(host):
@@ -51,7 +55,15 @@ def test_listening_everywhere_takes_addresses_and_known_names():
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1.evil.example"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:9999",
+        "https://127.0.0.1.evil.example",
+        "http://[",
+        "javascript://127.0.0.1:8765",
+    ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_another_origin_is_refused(origin, method):
@@ -66,6 +78,8 @@ def test_another_site_may_link_here_but_ask_nothing():
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert client.get("/L3/17", headers=link).status_code == 200
     assert client.get("/prompt.json", headers={**link, "sec-fetch-mode": "no-cors"}).status_code == 403
+    assert client.get("/prompt.json", headers=link).status_code == 403
+    assert client.get("/L3/17", headers={**link, "sec-fetch-dest": "iframe"}).status_code == 403
     assert client.post("/x", headers={**link, PAGE_TOKEN: "page"}, json={}).status_code == 403
 
 
@@ -81,7 +95,12 @@ def test_a_body_says_how_long_it_is_and_is_not_long():
     client = asking()
     assert client.post("/x", content=b"x" * 300_000, headers={PAGE_TOKEN: "page"}).status_code == 413
     assert client.post("/x", content=iter([b"x"]), headers={PAGE_TOKEN: "page"}).status_code == 411
-    assert client.post("/x", content=b"x", headers={PAGE_TOKEN: "page", "content-length": "9" * 40}).status_code == 413
+    for length in ("9" * 40, "0000000000003000038"):
+        assert (
+            client.post("/x", content=b"x", headers={PAGE_TOKEN: "page", "content-length": length}).status_code == 413
+        )
+    chunked = {PAGE_TOKEN: "page", "content-length": "1", "transfer-encoding": "chunked"}
+    assert client.post("/x", content=b"x", headers=chunked).status_code == 411
 
 
 def test_a_token_is_needed_once_and_then_kept():
@@ -92,10 +111,21 @@ def test_a_token_is_needed_once_and_then_kept():
     assert (answer.status_code, answer.headers["location"]) == (303, "/L3/17?tab=random")
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    assert "samesite=lax" in cookie  # a link in a mail must work, after its redirect too
     assert client.get("/L3/17").text == "yes"
     assert asking("0.0.0.0", TOKEN).get("/", headers={"authorization": f"Bearer {TOKEN}"}).text == "yes"
-    assert asking("0.0.0.0", TOKEN).get("/", headers={"cookie": 'ffscope-token="\\'}).status_code == 401
+    name = Rules.of("0.0.0.0", page_token="page", token=TOKEN).cookie
+    others = {"cookie": 'settings={"a": 1}; bad name=é; x'.encode("latin-1")}
+    assert asking("0.0.0.0", TOKEN).get("/", headers=others).status_code == 401
+    with_it = [(b"cookie", others["cookie"]), (b"cookie", f'{name}="{TOKEN}"'.encode())]
+    assert asking("0.0.0.0", TOKEN).get("/", headers=with_it).text == "yes"
+    assert name != Rules.of("0.0.0.0", page_token="page", token="another token").cookie
+
+
+def test_the_token_opens_nothing_under_another_name():
+    answer = asking("0.0.0.0", TOKEN).get("/", params={"token": TOKEN}, headers={"host": "evil.example"})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
 
 
 def test_the_way_in_leads_nowhere_else():
@@ -122,5 +152,12 @@ def test_other_addresses_get_a_token_and_short_ones_are_refused():
     assert len(made) >= 24
     assert made != _token(Address(host="0.0.0.0"))
     assert f"token={made}" in _link("0.0.0.0", 8765, made)
+    assert _token(Address(names=("explorer.example",))) is not None  # where a proxy lets others in
     with pytest.raises(InputError, match="at least 8 characters"):
         _token(Address(token="short"))
+    for token in ("пароль-длинный", "with a space in it", 'with"quotes"'):
+        with pytest.raises(InputError, match="letters, digits"):
+            _token(Address(token=token))
+    for name in ("https://explorer.example", "explorer.example:443", ""):
+        with pytest.raises(InputError, match="--name"):
+            checked_names((name,))

@@ -124,15 +124,6 @@ import ffscope.live.interventions, ffscope.live.stopping
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_model_is_asked_without_the_reading_side():
-    code = """
-import sys
-for name in ("duckdb", "sentencex", "altair", "fastapi", "uvicorn", "jinja2", "jaxtyping"): sys.modules[name] = None
-import ffscope.live.model
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
 # --- about, spelling ---
 
 

@@ -70,9 +70,9 @@ def live_loader(given: dict[str, Any]) -> "tuple[Callable[[], Live] | None, str 
     from importlib.util import find_spec
 
     if given["no_model"]:
-        return None, "The explorer was started with --no-model. Start ffscope serve without it."
+        return None, "Run ffscope serve without --no-model."
     if find_spec("torch") is None or find_spec("transformers") is None:
-        return None, "This machine has no torch or no transformers. Install both, and start ffscope serve again."
+        return None, "This machine has no torch or no transformers. Install both, and run ffscope serve again."
     return partial(_load_live, given), None
 
 

@@ -83,22 +83,31 @@ def write_new(
     return new
 
 
-def read(study: Study) -> list[Annotation]:
-    """The newest annotation of every memory by every person."""
-    newest = {(annotation.memory, annotation.annotator): annotation for annotation in history(study)}
+def read(study: Study, memory: Memory | None = None) -> list[Annotation]:
+    """The newest annotation of every memory, or of one, by every person."""
+    newest = {(annotation.memory, annotation.annotator): annotation for annotation in history(study, memory)}
     return [newest[key] for key in sorted(newest)]
 
 
-def history(study: Study) -> list[Annotation]:
-    """Everything that people wrote about a study's memories, oldest first."""
+def history(study: Study, memory: Memory | None = None) -> list[Annotation]:
+    """Everything that people wrote about a study's memories, or one of them, oldest first."""
     with opened_if_there(study) as database:
-        return [] if database is None else _load(database)
+        return [] if database is None else _load(database, memory)
+
+
+def done_by(study: Study) -> dict[str, set[Memory]]:
+    """Who annotated, and which memories."""
+    found: dict[str, set[Memory]] = {}
+    with opened_if_there(study) as database:
+        query = "SELECT DISTINCT annotator, layer, memory FROM annotation ORDER BY annotator"
+        for annotator, *memory in [] if database is None else database.execute(query):
+            found.setdefault(annotator, set()).add(Memory(*memory))
+    return found
 
 
 def annotators(study: Study) -> dict[str, int]:
     """Who annotated, and how many memories."""
-    names = [annotation.annotator for annotation in read(study)]
-    return {name: names.count(name) for name in sorted(set(names))}
+    return {name: len(memories) for name, memories in done_by(study).items()}
 
 
 def checked_annotator(name: str) -> str:
@@ -157,21 +166,25 @@ def _insert(database: sqlite3.Connection, annotation: Annotation) -> None:
         database.executemany("INSERT INTO covered VALUES (?, ?, ?)", [(number, i, rank) for rank in pattern.covers])
 
 
-def _load(database: sqlite3.Connection) -> list[Annotation]:
-    """Every annotation in the order in which they were written: clocks may be wrong, numbers only grow."""
+def _load(database: sqlite3.Connection, memory: Memory | None = None) -> list[Annotation]:
+    """Annotations, of all memories or one, in the order in which they were written: clocks may be wrong, numbers only grow."""
+    where, given = ("WHERE layer = ? AND memory = ?", memory) if memory else ("", ())
+    some = f"annotation IN (SELECT id FROM annotation {where})"
     shown: dict[int, dict[int, Place]] = {}
-    for number, rank, sentence, position in database.execute("SELECT * FROM shown ORDER BY annotation, rank"):
-        shown.setdefault(number, {})[rank] = (sentence, position)
+    for number, rank, *place in database.execute(f"SELECT * FROM shown WHERE {some} ORDER BY annotation, rank", given):
+        shown.setdefault(number, {})[rank] = (place[0], place[1])
     covers: dict[tuple[int, int], list[int]] = {}
-    for number, i, rank in database.execute("SELECT * FROM covered ORDER BY annotation, pattern, rank"):
+    query = f"SELECT * FROM covered WHERE {some} ORDER BY annotation, pattern, rank"
+    for number, i, rank in database.execute(query, given):
         covers.setdefault((number, i), []).append(rank)
     patterns: dict[int, list[Pattern]] = {}
-    for number, i, kind, description in database.execute("SELECT * FROM pattern ORDER BY annotation, pattern"):
+    query = f"SELECT * FROM pattern WHERE {some} ORDER BY annotation, pattern"
+    for number, i, kind, description in database.execute(query, given):
         patterns.setdefault(number, []).append(Pattern(kind, description, tuple(covers.get((number, i), ()))))
-    query = "SELECT id, layer, memory, annotator, made, source FROM annotation ORDER BY id"
+    query = f"SELECT id, layer, memory, annotator, made, source FROM annotation {where} ORDER BY id"
     return [
-        Annotation(annotator, Memory(layer, memory), made, patterns.get(number, []), shown.get(number, {}), source)
-        for number, layer, memory, annotator, made, source in database.execute(query)
+        Annotation(annotator, Memory(*name), made, patterns.get(number, []), shown.get(number, {}), source)
+        for number, *name, annotator, made, source in database.execute(query, given)
     ]
 
 

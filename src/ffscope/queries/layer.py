@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffscope.errors import MemoryNameError
-from ffscope.queries.tables import Tables, Where, reading
-from ffscope.study import Study
+from ffscope.queries.tables import LONGEST, Tables, Where, reading
 
 # A memory's measures by name, each with the stage that makes it and what it is in SQL.
 MEASURES = {
@@ -13,7 +12,7 @@ MEASURES = {
     "mean": ("triggers", "m.mean"),
     "maximum": ("triggers", "m.maximum"),
     "dead": ("triggers", "(m.maximum <= 0)"),
-    "top": ("values", "spelt.text"),
+    "top": ("values", f"left(spelt.text, {LONGEST})"),
     "max_prob": ("values", "v.max_prob"),
     "norm": ("values", "v.norm"),
     "agrees": ("agreement", "a.agrees"),
@@ -21,7 +20,7 @@ MEASURES = {
     "precision": ("agreement", "a.precision"),
     "patterns": ("patterns", "coalesce(p.patterns, 0)"),
     "kind": ("patterns", "p.kind"),
-    "pattern": ("patterns", "p.description"),
+    "pattern": ("patterns", f"left(p.description, {5 * LONGEST})"),
 }
 _JOINED = {
     "values": "LEFT JOIN values v USING (layer, memory) LEFT JOIN vocabulary spelt ON spelt.token = v.top_tokens[1]",
@@ -59,7 +58,7 @@ def layer_page(where: Where, layer: int) -> LayerPage:
     """Every searched memory of a layer with all its measures."""
     with reading(where) as tables:
         counts = tables.study.manifest["model"]["memories"]
-        checked_layer(tables.study, layer)
+        searched_layer(tables, layer)
         query = f"SELECT m.memory, {', '.join(measured(tables))} {joined(tables)} WHERE m.layer = ? ORDER BY m.memory"
         answer = tables.execute(query, [layer])
         names = [column[0] for column in answer.description]
@@ -68,12 +67,14 @@ def layer_page(where: Where, layer: int) -> LayerPage:
         return LayerPage(layer, len(counts), counts[layer], dict(zip(names, map(list, columns), strict=True)))
 
 
-def checked_layer(study: Study, layer: int) -> int:
-    """A layer that the study's model has."""
-    study.need("triggers")
-    count = len(study.manifest["model"]["memories"])
+def searched_layer(tables: Tables, layer: int) -> int:
+    """A layer that the study's model has and the search has not left out."""
+    tables.study.need("triggers")
+    count = len(tables.study.manifest["model"]["memories"])
     if not 0 <= layer < count:
         raise MemoryNameError(f"There is no layer {layer}. The study's model has layers 0 to {count - 1}.")
+    if not tables.rows("SELECT 1 FROM memories WHERE layer = ? LIMIT 1", [layer]):
+        raise MemoryNameError(f"Layer {layer} was not searched: the search was restricted to other layers.")
     return layer
 
 

@@ -20,6 +20,7 @@ class Value:
     agrees: bool | None  # None where the memory has no trigger, or agreement has not been looked at
     next_rank: int | None
     precision: float | None
+    token: int | None  # the first of the promoted
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,8 @@ class MemoryPage:
 def memory_page(where: Where, name: str) -> MemoryPage:
     """One memory's triggers, a sample of the prefixes on which it fires, and counts."""
     with reading(where) as tables:
-        study = tables.study
-        memory = checked(study, Memory.parse(name))
-        counted = tables.row("SELECT * FROM memories WHERE layer = ? AND memory = ?", memory)
-        if counted is None:
-            raise MemoryNameError(
-                f"{memory} was not searched in {study.folder}: the search was restricted to other memories."
-            )
+        study, memory = tables.study, Memory.parse(name)
+        counted = searched(tables, memory)
         negative = listed(tables, "negative_triggers", memory) if tables.has("negative_triggers") else []
         return MemoryPage(
             memory=str(memory),
@@ -63,6 +59,23 @@ def memory_page(where: Where, name: str) -> MemoryPage:
             sample=told(tables, _sampled(counted)),
             negative=told(tables, negative),
         )
+
+
+def searched(tables: Tables, memory: Memory) -> dict[str, Any]:
+    """What was counted of a memory; refused where the search left it out."""
+    checked(tables.study, memory)
+    counted = tables.row("SELECT * FROM memories WHERE layer = ? AND memory = ?", memory)
+    if counted is None:
+        raise MemoryNameError(
+            f"{memory} was not searched in {tables.study.folder}: the search was restricted to other memories."
+        )
+    return counted
+
+
+def maximum_of(tables: Tables, memory: Memory) -> float | None:
+    """The highest coefficient that the search saw; None where it left the memory out."""
+    found = tables.rows("SELECT maximum FROM memories WHERE layer = ? AND memory = ?", memory)
+    return found[0][0] if found else None
 
 
 def _sampled(counted: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -80,6 +93,7 @@ def _value(tables: Tables, memory: Memory) -> Value:
         norm=norm,
         promotes=list(zip(said[: len(top)], probabilities, strict=True)),
         suppresses=said[len(top) :],
+        token=top[0] if top else None,
         **_agreement(tables, memory),
     )
 

@@ -51,7 +51,7 @@ def patterns_of(tables: Tables, memory: Memory) -> list[Found] | None:
     """What anyone says that a memory's triggers share; None where nobody has looked."""
     from ffscope.annotating.records import read  # which asks here where triggers are
 
-    people = [one for one in read(tables.study) if one.memory == memory]
+    people = read(tables.study, memory)
     if not people and not tables.study.has("patterns"):
         return None
     programs = _by_programs(tables, memory) if tables.study.has("patterns") else []

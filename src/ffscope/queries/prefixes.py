@@ -25,6 +25,7 @@ class Trigger:
     next_token: str
     title: str | None
     tokens: list[str]
+    next_id: int  # -1 where nothing follows
 
 
 def first_triggers(where: Where, memories: list[Memory], *, count: int) -> dict[Memory, list[Trigger]]:
@@ -105,6 +106,7 @@ def _trigger(place: tuple[Any, ...], sentence: tuple[Any, ...], spelt: dict[int,
         next_token=spelt.get(following, "") if following >= 0 else "",
         title=title,
         tokens=pieces,
+        next_id=following,
     )
 
 

@@ -4,7 +4,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ffscope.errors import InputError
@@ -105,7 +105,10 @@ def search(where: Where, wanted: Wanted) -> Matches:
         answer = tables.execute(query, asked, **holding)
         names = [column[0] for column in answer.description]
         rows = [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-        return Matches(rows[0]["found"] if rows else 0, time.perf_counter() - start, _matches(tables, rows))
+        count = rows[0]["found"] if rows else 0
+        if not rows and wanted.offset:  # nothing is there any more; how many there were is still to be said
+            count = search(tables, replace(wanted, offset=0, limit=1)).count
+        return Matches(count, time.perf_counter() - start, _matches(tables, rows))
 
 
 def _words(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
@@ -114,16 +117,16 @@ def _words(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
         asked["layers"] = parse_layers(wanted.layers, len(tables.study.manifest["model"]["memories"]))
         filters.append("m.layer IN (SELECT unnest($layers::INT[]))")
     if wanted.promotes:
-        asked["promotes"] = wanted.promotes.strip().lower()
+        asked["promotes"] = wanted.promotes
         filters.append(
             """(m.layer, m.memory) IN (SELECT (layer, memory) FROM promoted WHERE token IN
-            (SELECT token FROM vocabulary WHERE lower(trim(text, '␣⏎⇥⍽ ')) = $promotes))"""
+            (SELECT token FROM vocabulary WHERE lower(trim(text, '␣⏎⇥⍽ ')) = lower(trim($promotes, '␣⏎⇥⍽ '))))"""
         )
     if wanted.pattern:
-        asked["pattern"] = wanted.pattern.lower()
+        asked["pattern"] = wanted.pattern
         filters.append(
             """(m.layer, m.memory) IN (
-            SELECT (layer, memory) FROM patterns WHERE contains(lower(description), $pattern))"""
+            SELECT (layer, memory) FROM patterns WHERE contains(lower(description), lower($pattern)))"""
         )
     return filters
 

@@ -27,6 +27,7 @@ _DERIVED = {
     ),
     "lowered": (("sentences",), "SELECT sentence, lower(text) AS text FROM sentences"),
 }
+LONGEST = 200  # characters of a token that are shown: a vocabulary may hold any number of them
 _MOST_HELD = 2**29  # bytes of a file that is worth holding in memory; a larger one is read where it lies
 
 
@@ -60,11 +61,15 @@ class Tables:
             for name, table in others.items():
                 cursor.register(name, table)
             return cursor.execute(query, asked)
-        except (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException) as error:
+        except duckdb.Error as error:
             said = str(error).splitlines()[0]
             raise StudyError(
                 f"A table of {self.study.folder} cannot be read: {said}. Make the stage that wrote it again."
             ) from error
+        except RuntimeError as error:
+            if "interrupted" not in str(error).lower():
+                raise
+            raise KeyboardInterrupt from error  # as which Ctrl-C began
 
     def rows(self, query: str, asked: Any = None) -> list[tuple[Any, ...]]:
         """What a query finds."""
@@ -130,5 +135,5 @@ def checked(study: Study, memory: Memory) -> Memory:
 
 def spellings(tables: Tables, tokens: Iterable[int]) -> dict[int, str]:
     """Tokens as they are shown."""
-    query = "SELECT token, text FROM vocabulary WHERE token IN (SELECT unnest(?::INT[]))"
+    query = f"SELECT token, left(text, {LONGEST}) FROM vocabulary WHERE token IN (SELECT unnest(?::INT[]))"
     return dict(tables.rows(query, [sorted(set(tokens))]))

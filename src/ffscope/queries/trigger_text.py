@@ -37,15 +37,15 @@ class TriggerText:
 
     def holding(self, tables: Any, text: str) -> pa.Table:
         """The memories with a trigger that holds this text, whatever its case: how many do, and the rank of the first."""
-        wanted = text.lower()
-        query = "SELECT sentence, strpos(text, $text) AS start FROM lowered WHERE start > 0"
-        found = tables.execute(query, {"text": wanted}).fetchnumpy()
+        # Lowered by the same hand as the text: others make two letters of one.
+        query = "SELECT sentence, strpos(text, lower($text)) AS start, length(lower($text)) AS length FROM lowered WHERE start > 0"
+        found = tables.execute(query, {"text": text}).fetchnumpy()
         sentences = np.asarray(found["sentence"])
         if not len(sentences) or not len(self.sentence):
             return _answer(*(np.zeros(0, np.int32) for _ in range(4)))
         # A sentence holds it by its first occurrence: the character at which that ends, by sentence.
         ends = np.full(int(max(sentences.max(), self.sentence.max())) + 1, _NOWHERE, dtype=np.int32)
-        ends[sentences] = np.asarray(found["start"]) + len(wanted) - 1
+        ends[sentences] = np.asarray(found["start"]) + np.asarray(found["length"]) - 1
         holds = ends[self.sentence] <= self.reach
         hits = np.add.reduceat(holds, self.first, dtype=np.int32)
         here = hits > 0

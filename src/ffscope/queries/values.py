@@ -14,6 +14,7 @@ class PredictiveValue:
     memory: str
     max_prob: float
     prediction: str
+    token: int
     triggers: int
     precision: float | None  # None where the memory is dead
     trigger: Trigger | None
@@ -22,7 +23,8 @@ class PredictiveValue:
 def predictive_values(where: Where, count: int = 100) -> list[PredictiveValue]:
     """The searched values with the highest maximum probability."""
     with reading(where) as tables:
-        tables.study.need("agreement")
+        for stage in ("values", "agreement"):
+            tables.study.need(stage)
         rows = tables.rows(
             """
             SELECT v.layer, v.memory, v.max_prob, v.top_tokens[1], coalesce(a.triggers, 0), a.precision
@@ -38,6 +40,7 @@ def predictive_values(where: Where, count: int = 100) -> list[PredictiveValue]:
             memory=str(Memory(layer, memory)),
             max_prob=max_prob,
             prediction=spelt.get(token, f"#{token}"),
+            token=token,
             triggers=triggers,
             precision=precision,
             trigger=telling.get(Memory(layer, memory)),

@@ -15,9 +15,9 @@ from starlette.staticfiles import StaticFiles
 
 import ffscope
 from ffscope.errors import FfscopeError, MemoryNameError, StudyError
-from ffscope.web.answers import Json, page
+from ffscope.web.answers import Json, refusal, vega_bundle
 from ffscope.web.guard import App, Guard, Rules, Scope
-from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel
+from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
 from ffscope.web.routes import annotating, live, pages, reading
 from ffscope.web.routes.asking import Refused
 from ffscope.web.studied import Studied
@@ -29,6 +29,7 @@ _STATUS: dict[type[Exception], int] = {
     MemoryNameError: 404,
     StudyError: 409,
     NoModel: 503,
+    NoRoom: 503,
     Busy: 503,
     Left: 499,
     FfscopeError: 400,
@@ -44,9 +45,8 @@ def make_app(
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         queue.start()
-        threading.Thread(
-            target=pages.vega_bundle, daemon=True
-        ).start()  # takes a second or two, which no page should wait for
+        # What the first pages would wait for, a second or two, is done while nobody has asked yet.
+        threading.Thread(target=_get_ready, args=(app.state.studied,), daemon=True).start()
         try:
             yield
         finally:
@@ -85,8 +85,10 @@ class _Caught:
             begun = True
             await send(message)
 
+        # Whoever asks for the head of a page is answered as for the page; the server leaves the body out.
+        asked = {**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope
         try:
-            await self.app(scope, receive, sending)
+            await self.app(asked, receive, sending)
         except Exception:
             if begun or scope["type"] != "http":
                 raise
@@ -98,7 +100,7 @@ class _Caught:
 def _get_ready(studied: Studied) -> None:
     with suppress(FfscopeError):  # which is said to whoever asks
         _ = studied.tables
-    pages.vega_bundle()
+    vega_bundle()
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -122,4 +124,4 @@ def _refuse(scope: Any, status: int, said: str) -> Response:
     """As JSON to scripts, as a page to people."""
     if scope["method"] not in ("GET", "HEAD") or scope["path"].endswith((".json", ".js", ".css")):
         return Json(Refused(said), status_code=status)
-    return page("error", None, page_token="", twin=Refused(said), status=status)
+    return refusal(said, status=status)

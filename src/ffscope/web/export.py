@@ -1,8 +1,9 @@
 """The read-only pages of a study as files, which open from the disk or any web host."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from ffscope.errors import StudyError
 from ffscope.memory import Memory
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import Tables, checked, predictive_values, reading
-from ffscope.web.answers import STYLES, block, dumped
-from ffscope.web.routes.pages import vega_bundle
-from ffscope.web.studied import Studied
+from ffscope.study import Study
+from ffscope.web.answers import STYLES, block, document, dumped, vega_bundle
 from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin
+from ffscope.web.twins.missing import Missing
+from ffscope.web.twins.overview import about, overview_twin, read_summary
 
 _STATIC = Path(__file__).parent / "static"
 _PREDICTIVE = 100  # values that the report shows too
@@ -25,6 +27,7 @@ _PREDICTIVE = 100  # values that the report shows too
 _CSP = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'"
 )
+Page = tuple[str, str, Callable[[], Any]]  # its path, its kind, and what makes its twin
 
 
 @dataclass(frozen=True)
@@ -41,22 +44,52 @@ def export(
 ) -> Exported:
     """Write the overview, every layer and chosen memories of a study into a new folder, each page with its JSON twin."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise StudyError(f"{out} is there already and not empty. Nothing was written: name another folder with --out.")
-    studied = Studied(Path(folder))
-    with reading(folder) as tables:
-        tables.study.need("triggers")
-        tables.hold()  # hundreds of pages ask them
-        memories = sorted(set(_chosen(tables, names, sample)))
-        pages = list(_pages(tables, studied, memories))
-        site = _Site(out, studied.about(model=False), [str(memory) for memory in memories])
-        for number, (path, kind, make) in enumerate(pages):
-            progress(Progress("export", number, len(pages), unit="pages"))
-            site.write(path, kind, make())
-        site.write_static()
+        raise StudyError(f"{out} is there already. Nothing was written: name a new or empty folder with --out.")
+    unfinished = out.with_name(f"{out.name}.unfinished")  # takes its name when it is whole
+    try:
+        with reading(_public(Study.open(folder))) as tables:
+            pages = _write(tables, unfinished, names, sample, progress)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists():
+            out.rmdir()
+        unfinished.rename(out)
+    except OSError as error:
+        raise StudyError(
+            f"{out} cannot be written: {error.strerror or error}. Name another folder with --out."
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Exported(out / "index.html", pages, sum(file.stat().st_size for file in out.rglob("*") if file.is_file()))
+
+
+def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: Tell) -> int:
+    """All pages, and what they share; gives how many."""
+    tables.study.need("triggers")
+    tables.hold()  # hundreds of pages ask them
+    memories = sorted(set(_chosen(tables, names, sample)))
+    pages = list(_pages(tables, memories))
+    site = _Site(out, about(tables.study), [str(memory) for memory in memories])
+    for number, (path, kind, make) in enumerate(pages):
+        progress(Progress("export", number, len(pages), unit="pages"))
+        site.write(path, kind, make())
+    site.write_static()
     progress(Progress("export", len(pages), len(pages), unit="pages"))
-    return Exported(
-        out / "index.html", len(pages), sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    )
+    return len(pages)
+
+
+def _public(study: Study) -> Study:
+    """A study that does not say where its model and its text lie: pages are for others."""
+    model, corpus, settings = (dict(study.manifest[part]) for part in ("model", "corpus", "settings"))
+    for section, names in ((model, ("source",)), (corpus, ("source",)), (settings, ("corpus", "held_out"))):
+        section.update((name, _last_part(section[name])) for name in names if section.get(name))
+    settings.pop("corpus_files", None)
+    return Study(study.folder, {**study.manifest, "model": model, "corpus": corpus, "settings": settings})
+
+
+def _last_part(source: str) -> str:
+    """The name of a file or folder; a hub's name, such as hf:NAME or owner/model, is for all to see."""
+    path = Path(source)
+    return path.name if path.is_absolute() or source.startswith((".", "~")) or path.exists() else source
 
 
 def _chosen(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:
@@ -64,35 +97,35 @@ def _chosen(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:
     if names is not None:
         yield from (checked(tables.study, Memory.parse(name.strip())) for name in names.split(","))
         return
-    if tables.study.has("agreement"):
+    if tables.study.has("values") and tables.study.has("agreement"):
         yield from (Memory.parse(one.memory) for one in predictive_values(tables, _PREDICTIVE))
     yield from (one.memory for one in read(tables.study))
     yield from draw(tables.study, sample) if sample else ()
 
 
-def _pages(tables: Tables, studied: Studied, memories: list[Memory]) -> Iterator[tuple[str, str, Any]]:
-    """Every page's path, its kind, and what makes its twin."""
-    yield "index", "overview", studied.overview
+def _pages(tables: Tables, memories: list[Memory]) -> Iterator[Page]:
+    summary = read_summary(tables.study.folder)
+    yield "index", "overview", lambda: overview_twin(tables, summary)
     for (layer,) in tables.rows("SELECT DISTINCT layer FROM memories ORDER BY layer"):
-        yield f"L{layer}/index", "layer", lambda layer=layer: layer_twin(tables, layer)
+        yield f"L{layer}/index", "layer", lambda layer=layer: layer_twin(tables, layer)  # type: ignore[misc]
     for memory in memories:
-        yield f"L{memory.layer}/{memory.memory}", "memory", lambda memory=memory: memory_twin(tables, memory)
+        yield f"L{memory.layer}/{memory.memory}", "memory", lambda memory=memory: memory_twin(tables, memory)  # type: ignore[misc]
 
 
 class _Site:
     """The folder that pages are written to."""
 
     def __init__(self, folder: Path, about: dict[str, Any], memories: list[str]) -> None:
-        # A site is for others: where the study lay is not their business.
-        self.folder, self.about, self.memories = folder, {**about, "folder": "DIR"}, memories
+        self.folder, self.memories = folder, memories
+        self.about = {**about, "folder": "DIR", "model": False, "why": None}
 
     def write(self, path: str, kind: str, twin: Any) -> None:
         """One page and its twin."""
+        twin = replace(twin, missing=[Missing(one.stage, f"ffscope {one.stage} DIR", one.why) for one in twin.missing])
         page, said = self.folder / f"{path}.html", self.folder / f"{path}.json"
         page.parent.mkdir(parents=True, exist_ok=True)
         said.write_text(dumped(twin), encoding="utf-8", errors="backslashreplace")
-        root = "../" * path.count("/")
-        page.write_text(self._html(kind, root, twin), encoding="utf-8", errors="backslashreplace")
+        page.write_text(self._html(kind, path.count("/"), twin), encoding="utf-8", errors="backslashreplace")
 
     def write_static(self) -> None:
         """What the pages share."""
@@ -103,17 +136,12 @@ class _Site:
         (static / "vega.js").write_text(vega_bundle(), encoding="utf-8")
         (static / "ffscope.js").write_text(one_script(), encoding="utf-8")
 
-    def _html(self, kind: str, root: str, twin: Any) -> str:
-        styles = "".join(f'<link rel="stylesheet" href="{root}static/{name}">' for name in STYLES)
+    def _html(self, kind: str, depth: int, twin: Any) -> str:
+        root = "../" * depth or "./"
         blocks = block("about", self.about) + block("exported", self.memories) + block("page-twin", twin)
-        return (
-            f'<!doctype html><html lang="en" data-page="{kind}" data-root="{root or "./"}" data-exported=""><head>'
-            '<meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(_CSP)}">'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>ffscope</title>{styles}'
-            f'<link rel="icon" href="{root}static/icon.svg"></head>'
-            f'<body>{blocks}<script src="{root}static/ffscope.js"></script></body></html>\n'
-        )
+        head = f'<meta http-equiv="Content-Security-Policy" content="{escape(_CSP)}">'
+        script = f'<script src="{root}static/ffscope.js"></script>'
+        return document(kind, head, blocks + script, root=root, attributes=f' data-root="{root}" data-exported=""')
 
 
 def one_script() -> str:

@@ -10,16 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ffscope.errors import FfscopeError
+from ffscope.tokens import visible
 
 logger = logging.getLogger(__name__)
 Stop = Callable[[], bool]
 Question = Callable[[Any, Stop], Any]  # asked of the live model; gives up when told to stop
 _MOST_WAITING = 100
+_ENDING = "The explorer is ending."
 _EVERY = 0.1  # seconds between two looks at whether the asker is still there
 
 
 class NoModel(FfscopeError):
     """The model is not there to be asked."""
+
+
+class NoRoom(FfscopeError):
+    """The machine has not enough memory for what was asked."""
 
 
 class Busy(FfscopeError):
@@ -70,9 +76,12 @@ class ModelQueue:
         """Let the thread end; those who wait are told."""
         with self._changed:
             self._closed = True
-            for job in [*self._jobs, *([self._running] if self._running else [])]:
-                job.left.set()
+            waiting, self._jobs = self._jobs, deque()
+            if self._running:
+                self._running.left.set()
             self._changed.notify_all()
+        for job in waiting:
+            job.answer.set_exception(NoModel(_ENDING))
 
     @property
     def about(self) -> Any:
@@ -95,6 +104,7 @@ class ModelQueue:
         """The model's answer. When the asker is gone the question is taken back, also while it is being answered."""
         job = self._join(_Job(question, ticket))
         waiting = asyncio.wrap_future(job.answer)
+        waiting.add_done_callback(_heard)
         try:
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=_EVERY)
@@ -125,18 +135,19 @@ class ModelQueue:
             assert self._load is not None
             self.live = self._load()
             self._about = self.live.about()
-        except Exception as error:
+        except BaseException as error:  # also what would end the program, were this not a thread
             self._fail(error)
             return
         self._state = "ready"
         while (job := self._next()) is not None:
             self._answer(job)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Without a model all who wait are told why."""
         if self._closed:  # the program is ending around it
             return
         said = str(error) if isinstance(error, FfscopeError) else f"{type(error).__name__}: {error}"
+        said = visible(said, longest=None)  # a study says where its model is, and may be another person's
         logger.warning("The model could not be loaded: %s", said)
         with self._changed:
             self._state, self._why = "failed", f"The model could not be loaded: {said}"
@@ -159,4 +170,18 @@ class ModelQueue:
         try:
             job.answer.set_result(job.question(self.live, job.left.is_set))
         except BaseException as error:
-            job.answer.set_exception(error)
+            job.answer.set_exception(_told(error))
+
+
+def _told(error: BaseException) -> BaseException:
+    """What went wrong, as whoever asked can mend it."""
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return NoRoom("The machine has not enough memory for this. Ask for a shorter text, or fewer new tokens.")
+    # A future cannot hold what ends a generator, and would never be answered.
+    return RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
+
+
+def _heard(answer: asyncio.Future) -> None:
+    """An answer that comes after the asker has gone, an error too, is nothing to complain about in the terminal."""
+    if not answer.cancelled():
+        answer.exception()

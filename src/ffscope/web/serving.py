@@ -1,6 +1,7 @@
 """Start the explorer: choose an address, print the link, load the model meanwhile."""
 
 import os
+import re
 import secrets
 import socket
 import sys
@@ -17,6 +18,7 @@ from ffscope.errors import InputError
 from ffscope.study import Study
 from ffscope.web.app import make_app
 from ffscope.web.guard import Rules
+from ffscope.web.model_queue import ModelQueue
 
 _HERE = ("127.0.0.1", "localhost", "::1")
 _TRIES = 20  # ports, one after another, where the wanted one is taken
@@ -43,22 +45,42 @@ def serve(
 ) -> None:
     """Serve a study until interrupted. `started` is told the link as soon as the page can be opened."""
     Study.open(folder).need("triggers")
+    if not address.host.strip():
+        raise InputError(
+            "--host is an address of this machine: 127.0.0.1 for this machine alone, 0.0.0.0 for all networks."
+        )
     token = _token(address)
     rules = Rules.of(
         address.host,
         page_token=secrets.token_urlsafe(32),
         token=token,
-        names=[*address.names, *(() if address.host in _HERE else (socket.gethostname(), socket.getfqdn()))],
+        names=[
+            *checked_names(address.names),
+            *(() if address.host in _HERE else (socket.gethostname(), socket.getfqdn())),
+        ],
     )
     app = make_app(folder, rules=rules, load=load, why_no_model=why_no_model)
+    app.state.studied.check()  # what is wrong with the study is said here, not on a page
     listening = _listen(address)
     link = _link(address.host, listening.getsockname()[1], token)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
     )
-    started(link)
     with suppress(KeyboardInterrupt):  # how a server is meant to end
-        uvicorn.Server(config).run(sockets=[listening])
+        started(link)
+        _Server(config, app.state.queue).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Tells those who wait for the model that the explorer is ending, before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, queue: ModelQueue) -> None:
+        super().__init__(config)
+        self._queue = queue
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._queue.close()
+        super().handle_exit(sig, frame)
 
 
 def leave() -> NoReturn:
@@ -69,15 +91,27 @@ def leave() -> NoReturn:
 
 
 def _token(address: Address) -> str | None:
-    """Who listens where others can reach it lets nobody in without a token."""
+    """Who can be reached by others, under an address or a name, lets nobody in without a token."""
     if address.token is not None and len(address.token) < _SHORTEST_TOKEN:
         raise InputError(
             f"A token has at least {_SHORTEST_TOKEN} characters, so that nobody guesses it; this one has {len(address.token)}. "
             "Leave out --token for one that is made."
         )
-    if address.token is None and address.host not in _HERE:
+    if address.token is not None and not re.fullmatch("[A-Za-z0-9._~-]+", address.token):
+        raise InputError("A token is made of letters, digits and . _ ~ - alone, so that links and cookies can hold it.")
+    if address.token is None and (address.host not in _HERE or address.names):
         return secrets.token_urlsafe(24)
     return address.token
+
+
+def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of machines alone: what a browser says in its Host line, without the port."""
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_.-]+", name):
+            raise InputError(
+                f"--name is a machine's name such as explorer.example.org, without https:// and port; found {name!r}."
+            )
+    return names
 
 
 def _listen(address: Address) -> socket.socket:
@@ -96,7 +130,8 @@ def _listen(address: Address) -> socket.socket:
             refused = error if isinstance(error, OSError) else OSError(str(error))
     said = (refused.strerror or str(refused)) if refused else "there is none"
     raise InputError(
-        f"Port {ports[0]} of {address.host} cannot be used: {said}. Choose another with --port, or --port 0 for any that is free."
+        f"The explorer cannot listen on port {ports[0]} of {address.host!r}: {said}. Choose another port with --port "
+        "(0: any that is free), or an address of this machine with --host."
     )
 
 

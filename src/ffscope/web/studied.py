@@ -1,18 +1,17 @@
 """The study that is being explored: open all the time, read anew when it changes on the disk."""
 
-import json
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ffscope.queries import Tables
 from ffscope.study import Study
-from ffscope.web.twins.overview import name_of, overview_twin
+from ffscope.web.twins.overview import about, overview_twin, read_summary
 
 logger = logging.getLogger(__name__)
+_MOST_KEPT = 200  # answers; a model's layers, and some more
 
 
 class Studied:
@@ -28,45 +27,44 @@ class Studied:
     @property
     def tables(self) -> Tables:
         """The tables as they are now. A stage that was done since is seen at the next question."""
+        return self._now()[0]
+
+    def check(self) -> None:
+        """Raise where the study's tables cannot be opened."""
+        Tables(Study.open(self.folder)).close()
+
+    def kept(self, name: str, make: Callable[[Tables], Any]) -> Any:
+        """What was made of these tables before under a name, or is made now; the oldest makes room."""
+        tables, kept = self._now()
+        found = kept.get(name)
+        if found is None:
+            found = make(tables)
+            with self._lock:
+                kept[name] = found
+                for old in list(kept)[:-_MOST_KEPT]:
+                    del kept[old]
+        return found
+
+    def _now(self) -> tuple[Tables, dict[str, Any]]:
         with self._lock:
             version = self._stamp()
             if self._tables is None or version != self._version:
                 self._tables = Tables(Study.open(self.folder))
                 self._version, self._kept = version, {}
                 threading.Thread(target=self._get_ready, args=(self._tables,), daemon=True).start()
-            return self._tables
-
-    def kept(self, name: str, make: Callable[[Tables], Any]) -> Any:
-        """What was made of these tables before under a name, or is made now."""
-        tables, kept = self.tables, self._kept
-        if name not in kept:
-            kept[name] = make(tables)
-        return kept[name]
+            return self._tables, self._kept
 
     def overview(self) -> Any:
         """The first page's twin."""
         return self.kept("overview", lambda tables: overview_twin(tables, self.summary()))
 
     def summary(self) -> dict[str, Any]:
-        """What the report is drawn from; empty where there is none that can be read."""
-        with suppress(OSError, ValueError):
-            found = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else {}
-        return {}
+        """What the report is drawn from."""
+        return read_summary(self.folder)
 
-    def about(self, *, model: bool) -> dict[str, Any]:
-        """What every page knows of the study."""
-        study = self.tables.study
-        return {
-            "name": name_of(self.tables),
-            "layers": len(study.manifest["model"]["memories"]),
-            "memories": study.manifest["model"]["memories"],
-            "folder": str(study.folder),
-            "top": study.settings["top"],
-            "lens": study.settings.get("lens"),
-            "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
-            "model": model,
-        }
+    def about(self, *, model: bool, why: str | None = None) -> dict[str, Any]:
+        """What every page knows of the study, and whether its model may be asked, or why not."""
+        return {**about(self.tables.study), "model": model, "why": why}
 
     def _stamp(self) -> tuple[int, ...]:
         """Changes whenever the study does: its manifest is written last at each stage."""

@@ -62,13 +62,13 @@ def figure(request: Request, annotator: Annotator) -> Json:
     return Json(figure_twin(studied(request).tables, annotator, studied(request).summary()))
 
 
-@router.get("/L{layer:int}/{number:int}.json", responses=answers(TaskTwin))
+@router.get("/L{layer:number}/{number:number}.json", responses=answers(TaskTwin))
 def task(request: Request, layer: Layer, number: Number, annotator: Annotator) -> Json:
     """One memory to annotate, and what a person has marked so far."""
     return Json(task_twin(studied(request).tables, Memory(layer, number), annotator))
 
 
-@router.post("/L{layer:int}/{number:int}/draft.json", responses=answers(Saved, also=_REFUSALS))
+@router.post("/L{layer:number}/{number:number}/draft.json", responses=answers(Saved, also=_REFUSALS))
 def draft(request: Request, layer: Layer, number: Number, said: Said) -> Json:
     """Keep a step that need not be whole."""
     halves = [Half(one.kind, one.description, one.covers) for one in said.patterns]
@@ -76,7 +76,7 @@ def draft(request: Request, layer: Layer, number: Number, said: Said) -> Json:
     return Json(Saved(drafts.save(study, said.annotator, Memory(layer, number), halves, none=said.none).made))
 
 
-@router.post("/L{layer:int}/{number:int}.json", responses=answers(Saved, also=_REFUSALS))
+@router.post("/L{layer:number}/{number:number}.json", responses=answers(Saved, also=_REFUSALS))
 def done(request: Request, layer: Layer, number: Number, said: Said) -> Json:
     """Write down what a person says of a memory; it is held to the rules."""
     if said.none == bool(said.patterns):

@@ -4,10 +4,25 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
+from starlette.convertors import Convertor, register_url_convertor
 
 from ffscope.web.model_queue import ModelQueue
 from ffscope.web.studied import Studied
 
+
+class _Digits(Convertor):
+    """A number in a path, with as many digits as a memory's name may have."""
+
+    regex = "[0-9]{1,9}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", _Digits())
 _MOST = 10**9 - 1  # as many digits as a memory's name may have
 
 

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
 
-from ffscope.errors import InputError
+from ffscope.errors import InputError, MemoryNameError
 from ffscope.live.answers import Generated, PromptReading, Similar, Why
 from ffscope.live.interventions import Interventions
 from ffscope.memory import Memory, parse_numbers
 from ffscope.queries import checked
 from ffscope.queries.context import tokens_of
+from ffscope.queries.memory import maximum_of
 from ffscope.web.answers import Json
 from ffscope.web.routes.asking import Layer, Number, Ticket, answers, ask_model, queue, studied
 
@@ -67,7 +69,7 @@ def live(request: Request, ticket: Ticket = "") -> Json:
     return Json(LiveTwin(place.state, place.why, place.waiting, place.ahead, **names, limits=limits))
 
 
-@router.get("/L{layer:int}/{number:int}/coefficients.json", responses=answers(CoefficientsTwin, also=_REFUSALS))
+@router.get("/L{layer:number}/{number:number}/coefficients.json", responses=answers(CoefficientsTwin, also=_REFUSALS))
 async def coefficients(
     request: Request,
     layer: Layer,
@@ -77,16 +79,16 @@ async def coefficients(
     ticket: Ticket = "",
 ) -> Json:
     """A memory's coefficient at every token of a text, or of sentences of the study."""
-    tables = studied(request).tables
+    tables = await run_in_threadpool(lambda: studied(request).tables)
     memory = checked(tables.study, Memory(layer, number))
-    found = tables.rows("SELECT maximum FROM memories WHERE layer = ? AND memory = ?", memory)
-    maximum = found[0][0] if found else None
+    maximum = await run_in_threadpool(maximum_of, tables, memory)
     if bool(text) == bool(sentences):
         raise InputError("Ask for a text or for sentences: one of the two, and not both.")
     if text:
         said = await ask_model(request, ticket, lambda live, stop: live.text_coefficients(memory, text, stop=stop))
         return Json(CoefficientsTwin(maximum, said.tokens, said.coefficients))
-    tokens = tokens_of(tables, _numbered(sentences, tables.study.manifest["corpus"]["sentences"]))
+    count = tables.study.manifest["corpus"]["sentences"]
+    tokens = await run_in_threadpool(tokens_of, tables, _numbered(sentences, count))
     asked = list(tokens.values())
     numbers = await ask_model(request, ticket, lambda live, stop: live.coefficients(memory, asked, stop=stop))
     return Json(CoefficientsTwin(maximum, sentences=dict(zip(tokens, numbers, strict=True))))
@@ -95,16 +97,22 @@ async def coefficients(
 def _numbered(sentences: str, count: int) -> list[int]:
     if "-" in sentences:  # a range could name millions
         raise InputError("Name sentences one by one, such as 12,17.")
-    numbers = parse_numbers(sentences, count, "sentences")
+    try:
+        numbers = parse_numbers(sentences, count, "sentences")
+    except MemoryNameError as error:
+        raise InputError(
+            f"Sentences are numbers from 0 to {count - 1}, such as 12,17; found {sentences[:60]!r}."
+        ) from error
     if len(numbers) > _SENTENCES:
         raise InputError(f"At most {_SENTENCES} sentences are read at once; {len(numbers)} were asked for.")
     return numbers
 
 
-@router.get("/L{layer:int}/{number:int}/similar.json", responses=answers(SimilarTwin, also=_REFUSALS))
+@router.get("/L{layer:number}/{number:number}/similar.json", responses=answers(SimilarTwin, also=_REFUSALS))
 async def similar(request: Request, layer: Layer, number: Number, ticket: Ticket = "") -> Json:
     """The memories whose values point most nearly the same way."""
-    memory = checked(studied(request).tables.study, Memory(layer, number))
+    tables = await run_in_threadpool(lambda: studied(request).tables)
+    memory = checked(tables.study, Memory(layer, number))
     return Json(SimilarTwin(await ask_model(request, ticket, lambda live, stop: live.similar(memory, stop=stop))))
 
 

@@ -1,21 +1,19 @@
 """The pages themselves, and what they are made of."""
 
-from functools import cache
-
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from ffscope.memory import Memory
-from ffscope.queries import checked
-from ffscope.queries.layer import checked_layer
-from ffscope.web.answers import page
+from ffscope.queries.layer import searched_layer
+from ffscope.queries.memory import searched
+from ffscope.web.answers import page, vega_bundle
 from ffscope.web.routes.asking import queue, studied
 
 router = APIRouter(include_in_schema=False)
 
 
 def _page(request: Request, kind: str) -> Response:
-    about = studied(request).about(model=queue(request).has_model)
+    about = studied(request).about(model=queue(request).has_model, why=queue(request).place().why)
     return page(kind, about, page_token=request.app.state.rules.page_token)
 
 
@@ -25,21 +23,21 @@ def overview(request: Request) -> Response:
     return _page(request, "overview")
 
 
-@router.get("/L{layer:int}")
+@router.get("/L{layer:number}")
 def layer(request: Request, layer: int) -> Response:
     """One layer."""
-    checked_layer(studied(request).tables.study, layer)
+    searched_layer(studied(request).tables, layer)
     return _page(request, "layer")
 
 
-@router.get("/L{layer:int}/{number:int}")
+@router.get("/L{layer:number}/{number:number}")
 def memory(request: Request, layer: int, number: int) -> Response:
     """One memory."""
-    checked(studied(request).tables.study, Memory(layer, number))
+    searched(studied(request).tables, Memory(layer, number))
     return _page(request, "memory")
 
 
-@router.get("/L{layer:int}.{number:int}")
+@router.get("/L{layer:number}.{number:number}")
 def by_name(layer: int, number: int) -> Response:
     """A memory's name leads to its page."""
     return RedirectResponse(f"/L{layer}/{number}")
@@ -67,11 +65,3 @@ def annotate(request: Request) -> Response:
 def vega() -> Response:
     """What draws the charts, as vl-convert ships it."""
     return Response(vega_bundle(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
-
-
-@cache
-def vega_bundle() -> str:
-    """One classic script that gives pages `vegaEmbed`."""
-    import vl_convert
-
-    return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")

@@ -26,13 +26,13 @@ def overview(request: Request) -> Json:
     return Json(studied(request).overview())
 
 
-@router.get("/L{layer:int}.json", responses=answers(LayerTwin))
+@router.get("/L{layer:number}.json", responses=answers(LayerTwin))
 def layer(request: Request, layer: Layer) -> Json:
     """The memories of a layer, column by column."""
     return Json(studied(request).kept(f"L{layer}", lambda tables: layer_twin(tables, layer)))
 
 
-@router.get("/L{layer:int}/{number:int}.json", responses=answers(MemoryTwin))
+@router.get("/L{layer:number}/{number:number}.json", responses=answers(MemoryTwin))
 def memory(request: Request, layer: Layer, number: Number) -> Json:
     """Everything about one memory."""
     return Json(memory_twin(studied(request).tables, Memory(layer, number)))

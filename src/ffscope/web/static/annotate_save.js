@@ -101,14 +101,17 @@ export class DraftSaver {
     keepUnsaved(this.key, null);
   }
 
-  // What an earlier sitting could not save, or null.
-  left() {
+  // What an earlier sitting could not save and `now` does not have, or null.
+  left(now) {
     try {
       const answer = JSON.parse(localStorage.getItem(this.key));
-      return Array.isArray(answer?.patterns) ? answer : null;
+      if (!Array.isArray(answer?.patterns)) return null;
+      if (!sameAnswer(answer, now)) return answer;
+      keepUnsaved(this.key, null); // it was saved as the page was left: once there is more, it must not come back
     } catch {
-      return null;
+      // nothing that can be read
     }
+    return null;
   }
 
   // The page is being left: one last request that outlives it.

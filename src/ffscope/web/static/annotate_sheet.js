@@ -31,7 +31,7 @@ export class AnnotateSheet {
     this.element = this.build();
     this.refresh();
     this.point(0);
-    const left = this.saver.left();
+    const left = this.saver.left(this.answer);
     if (left !== null) this.step(left);
   }
 

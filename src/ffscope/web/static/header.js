@@ -15,7 +15,8 @@ export function header(page, about) {
 
 // L12.345 and Enter, or the slash key from anywhere.
 function jump(about) {
-  const box = h("input.jump", { type: "search", placeholder: "L12.345", "aria-label": "Go to a memory or layer", spellcheck: "false", autocomplete: "off" });
+  const plain = { type: "search", spellcheck: "false", autocomplete: "off" };
+  const box = h("input.jump", { ...plain, placeholder: "L12.345", "aria-label": "Go to a memory or layer" });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select, [contenteditable]");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {

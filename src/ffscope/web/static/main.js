@@ -11,7 +11,9 @@ import { promptPage } from "./prompt.js";
 import { searchPage } from "./search.js";
 
 // Each takes the page's place on the screen and its JSON twin; those that ask for themselves have no twin to begin with.
-const PAGES = { overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, search: searchPage, annotate: annotatePage };
+const PAGES = {
+  overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, search: searchPage, annotate: annotatePage,
+};
 const ASK_THEMSELVES = new Set(["prompt", "search", "annotate"]);
 
 export function problem(error) {
@@ -32,11 +34,11 @@ async function begin() {
   const page = document.documentElement.dataset.page;
   const about = embedded("about");
   const place = h("main", { id: "main", tabindex: "-1" });
-  append(document.body, [h("a.skip", { href: "#main" }, "Skip to the page"), header(page, about), place]);
   if (page === "error") {
-    replace(place, problem(new Error(embedded("page-twin").error)));
+    document.body.prepend(header(page, about)); // what is wrong stands there already
     return;
   }
+  append(document.body, [h("a.skip", { href: "#main" }, "Skip to the page"), header(page, about), place]);
   replace(place, h("p.quiet", { role: "status" }, "Reading …"));
   try {
     const said = await twin(page);

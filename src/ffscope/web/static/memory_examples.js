@@ -3,7 +3,7 @@ import { askModel, isTakenBack } from "./ask.js";
 import { h, replace, whole } from "./dom.js";
 import { exampleRow, ranksOf } from "./example_row.js";
 import { isExport } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./saying.js";
 
 const SHOWN_AT_FIRST = 15;
 const MOST_SENTENCES = 100; // of one question to the model
@@ -100,7 +100,7 @@ function highlightRanks(view, ranks) {
 async function colourExamples(view) {
   if (isExport() || !view.rows.length) return;
   const say = (sentence) => replace(view.status, h("bdi", sentence));
-  if (!view.about.model) return say("Only the trigger token is coloured. For all of them run ffscope serve without --no-model.");
+  if (!view.about.model) return say(`Only the trigger token is coloured. For all of them: ${needsModel(view.about)}`);
   const wanted = [...new Set(view.rows.map(({ row }) => row.sentence))].filter((sentence) => !view.known.has(sentence));
   try {
     for (let start = 0; start < wanted.length; start += MOST_SENTENCES) {

@@ -19,7 +19,7 @@ export function valuePart(twin) {
 }
 
 function agreementSentence({ value, triggers }) {
-  const top = token(value.top_token ?? value.promotes[0][0]);
+  const top = token(value.promotes[0][0]);
   const of = triggers.reduce((sum, row) => sum + 1 + (row.folded?.length ?? 0), 0);
   if (value.agrees === null) return ["The value’s top token is ", top, of ? "." : "; there is no trigger to hold it against."];
   const said = ["The value’s top token ", top];

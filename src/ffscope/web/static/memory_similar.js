@@ -2,9 +2,8 @@
 import { askModel, isTakenBack } from "./ask.js";
 import { h, replace, whole } from "./dom.js";
 import { isExport } from "./links.js";
-import { cutText, memoryName } from "./saying.js";
+import { cutText, memoryName, needsModel } from "./saying.js";
 
-export const NEEDS_MODEL = "Needs the model: run ffscope serve without --no-model.";
 
 export function similarPart({ memory, layer, number, similar }, about) {
   const shared = (what) => (row) => ` ${whole(row.shared)} of ${whole(row.of)} ${what}`;
@@ -21,7 +20,7 @@ function similarList(rows, words) {
 }
 
 function nearestValues(path, memory, about) {
-  const status = h("p.quiet.small", { role: "status" }, about.model ? "" : NEEDS_MODEL);
+  const status = h("p.quiet.small", { role: "status" }, about.model ? "" : needsModel(about));
   const place = h("div");
   const begin = async () => {
     try {

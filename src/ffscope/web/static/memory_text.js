@@ -2,14 +2,13 @@
 import { askModel, isTakenBack } from "./ask.js";
 import { h, real, replace, share, token, whole } from "./dom.js";
 import { isExport } from "./links.js";
-import { NEEDS_MODEL } from "./memory_similar.js";
-import { countOf, cutText, inLocation, keepInLocation, plainTable } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, needsModel, plainTable } from "./saying.js";
 import { textTokens } from "./tokens.js";
 
 export function ownTextPart(twin, about) {
   if (isExport()) return null;
   const title = h("h2", "Try your own text");
-  if (!about.model) return h("section.own", title, h("p.quiet", NEEDS_MODEL));
+  if (!about.model) return h("section.own", title, h("p.quiet", needsModel(about)));
   const view = {
     twin,
     box: h("textarea", { rows: 3, "aria-label": "Your own text", maxLength: 8000, placeholder: "Some text …" }),

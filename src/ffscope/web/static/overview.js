@@ -42,7 +42,6 @@ const LAYER_COLUMNS = [
   ["agreement", "Agreement", share, "Memories whose value’s top token is the first trigger’s next token"],
   ["precision", "Precision", share, "Mean share of triggers whose next token is the value’s top token"],
   ["max_prob", "max_prob", real, "Mean of the values’ highest probability"],
-  ["covered", "Covered", share, "Triggers that some pattern covers"],
   ["patterns", "Patterns", (number) => (number === null ? "–" : number.toFixed(1)), "Mean number of patterns of a memory"],
 ];
 

@@ -8,6 +8,7 @@ import { gridQuestion, linkInterventions, promptAddress, promptQuestion, readPro
 import { PromptSteps } from "./prompt_steps.js";
 import { PromptText } from "./prompt_text.js";
 import { PromptWhy } from "./prompt_why.js";
+import { needsModel } from "./saying.js";
 
 const EXAMPLES = ["The capital of France is", "The company was founded in", "She opened the door and saw that"];
 
@@ -15,8 +16,7 @@ export async function promptPage(place, twin, about) {
   document.title = "Prompt · ffscope";
   append(place, [h("h1", "Prompt")]);
   if (!about.model) {
-    append(place, [h("p.empty", "A text can be read, and memories switched off in it, by the model itself. ",
-      "Needs the model: run ", h("code", "ffscope serve"), " without ", h("code", "--no-model"), ".")]);
+    append(place, [h("p.empty", "A text can be read, and memories switched off in it, by the model itself. ", needsModel(about))]);
     return;
   }
   const desk = new PromptDesk(place, about);

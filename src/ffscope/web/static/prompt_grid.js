@@ -37,7 +37,7 @@ export class PromptGrid {
     this.desk = desk;
     this.question = null;
     this.tip = new GridTip();
-    const { lens: usual } = desk.about;
+    const usual = desk.about.lens ?? "norm"; // none where values have not been read
     const lenses = Object.fromEntries([usual, "norm", "raw"].map((name) => [name, name]));
     this.of = choiceOf("Read from", READ_FROM, (of) => desk.change({ of: of === "output" ? "" : of }));
     this.lens = choiceOf("Lens", lenses, (lens) => desk.change({ lens: lens === usual ? "" : lens }));
@@ -60,7 +60,7 @@ export class PromptGrid {
   show(reading, question) {
     const { link } = this.desk;
     this.of.box.value = reading.of;
-    this.lens.box.value = link.lens || this.desk.about.lens;
+    this.lens.box.value = link.lens || (this.desk.about.lens ?? "norm");
     this.colour.box.value = Object.hasOwn(COLOURS, link.colour) ? link.colour : "probability";
     const grown = this.question !== question;
     this.reading = reading;
@@ -141,7 +141,7 @@ export class PromptGrid {
       this.tell(cellOf(event));
     });
     this.table.addEventListener("focusout", () => this.tip.hide());
-    this.scroller.addEventListener("scroll", () => this.tip.hide());
+    this.scroller.addEventListener("scroll", () => this.tip.follow());
     this.table.addEventListener("keydown", (event) => this.press(event));
     this.table.addEventListener("click", (event) => {
       const cell = event.target.closest("td, thead th");

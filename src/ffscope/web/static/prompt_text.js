@@ -3,6 +3,7 @@ import { ask } from "./ask.js";
 import { h, replace, seen } from "./dom.js";
 import { PromptAsker } from "./prompt_ask.js";
 import { realSpaces } from "./prompt_parts.js";
+import { rankWord } from "./saying.js";
 
 const USUAL = 20;
 
@@ -59,7 +60,7 @@ export class PromptText {
       return;
     }
     const differs = firstDifference(before, after);
-    const words = differs < 0 ? "Both texts are the same." : `The texts part at the ${ordinal(differs + 1)} new token.`;
+    const words = differs < 0 ? "Both texts are the same." : `The texts part at the ${rankWord(differs + 1)} new token.`;
     const column = (title, tokens) => h("div", h("h3", title), generated(text, tokens, differs));
     replace(this.result, h("p.soft", words),
       h("div.texts", column("Without interventions", before), column("With interventions", after)));
@@ -70,11 +71,6 @@ function firstDifference(before, after) {
   const longest = Math.max(before.length, after.length);
   for (let i = 0; i < longest; i++) if (before[i] !== after[i]) return i;
   return -1;
-}
-
-function ordinal(number) {
-  const ending = number % 100 > 10 && number % 100 < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[number % 10] ?? "th";
-  return `${number}${ending}`;
 }
 
 // Tokens side by side, told apart by their ground; the spaces they begin with are spaces again, so that the text can be read.

@@ -14,6 +14,12 @@ export class GridTip {
     this.cell = null;
   }
 
+  // The grid scrolls to a cell that gets the focus, which keeps its tip; under a pointer there is another cell by then.
+  follow() {
+    if (this.cell !== document.activeElement) this.hide();
+    else this.placeBeside(this.cell);
+  }
+
   show(cell, reading, { row, column }) {
     if (this.cell === cell) return;
     this.hide();
@@ -21,6 +27,10 @@ export class GridTip {
     cell.setAttribute("aria-describedby", "grid-tip");
     replace(this.element, tipHead(reading, { row, column }), tipRows(reading, { row, column }));
     this.element.hidden = false;
+    this.placeBeside(cell);
+  }
+
+  placeBeside(cell) {
     this.place(cell.getBoundingClientRect(), cell.closest(".grid-scroll").getBoundingClientRect());
   }
 

@@ -97,3 +97,8 @@ export function keepInLocation(choices, { push = false } = {}) {
 }
 
 export const inLocation = (name) => new URLSearchParams(location.search).get(name) ?? "";
+
+// What the live parts say where there is no model to ask: why, and what to do.
+export function needsModel(about) {
+  return seen(`Needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
+}

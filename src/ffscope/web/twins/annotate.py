@@ -5,7 +5,7 @@ from typing import Any
 
 from ffscope.annotating import drafts
 from ffscope.annotating.drafts import Draft, Half
-from ffscope.annotating.records import annotators, checked_annotator, read
+from ffscope.annotating.records import checked_annotator, done_by, read
 from ffscope.memory import Memory
 from ffscope.patterns.record import KINDS, LEAST, MOST, TRIGGERS
 from ffscope.queries import Tables, checked, first_triggers
@@ -58,20 +58,21 @@ class FigureTwin:
 def tasks_twin(tables: Tables, annotator: str, memories: list[Memory]) -> TasksTwin:
     """The memories that a person is asked to annotate; without a name nothing is done."""
     study = tables.study
+    everyone = done_by(study)
+    people = {name: len(theirs) for name, theirs in everyone.items()}
     if not annotator.strip():
-        return TasksTwin("", annotators(study), [Task(str(memory), False, False) for memory in memories], 0)
+        return TasksTwin("", people, [Task(str(memory), False, False) for memory in memories], 0)
     name = checked_annotator(annotator)
-    done = {one.memory for one in read(study) if one.annotator == name}
-    begun = drafts.begun(study, name)
+    done, begun = everyone.get(name, set()), drafts.begun(study, name)
     tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
-    return TasksTwin(name, annotators(study), tasks, sum(task.done for task in tasks))
+    return TasksTwin(name, people, tasks, sum(task.done for task in tasks))
 
 
 def task_twin(tables: Tables, memory: Memory, annotator: str) -> TaskTwin:
     """What a person sees of one memory, and what they have marked."""
     study, name = tables.study, checked_annotator(annotator)
     checked(study, memory)
-    said = next((one for one in read(study) if (one.annotator, one.memory) == (name, memory)), None)
+    said = next((one for one in read(study, memory) if one.annotator == name), None)
     steps = drafts.steps(study, name, memory)
     written = [Half(one.kind, one.description, list(one.covers)) for one in said.patterns] if said else []
     # Whichever is newer: what was done, or a step after it.

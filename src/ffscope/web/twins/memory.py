@@ -48,7 +48,7 @@ def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
     """What a study knows of a memory."""
     study = tables.study
     page = memory_page(tables, str(memory))
-    top = page.value.promotes[0][0] if page.value and page.value.promotes else None
+    top = page.value.token if page.value else None
     sample = [replace(shown(one, top), quantile=_quantile(page, one.coefficient)) for one in page.sample]
     taken = ("memory", "model", "dtype", "seen", "fired", "mean", "maximum", "histogram", "value", "patterns")
     before, after, random = _neighbours(tables, memory)

@@ -49,24 +49,40 @@ class OverviewTwin:
     missing: list[Missing]
 
 
-def name_of(tables: Tables) -> str:
-    """What the studied model is called."""
-    model = tables.study.manifest["model"]
-    return Path(model["source"] or model["family"]).name
+def about(study: Study) -> dict[str, Any]:
+    """What every page knows of the study."""
+    model = study.manifest["model"]
+    return {
+        "name": Path(model["source"] or model["family"]).name,
+        "layers": len(model["memories"]),
+        "memories": model["memories"],
+        "folder": str(study.folder),
+        "top": study.settings["top"],
+        "lens": study.settings.get("lens"),
+        "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
+    }
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What a study's report is drawn from; empty where there is none that can be read."""
+    with suppress(OSError, ValueError):
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def overview_twin(tables: Tables, summary: dict[str, Any]) -> OverviewTwin:
     """What a study shows, with the figures of its report's summary; of an empty one there are none."""
     study, stages = tables.study, tables.study.manifest["stages"]
     return OverviewTwin(
-        name=name_of(tables),
+        name=about(study)["name"],
         **{part: study.manifest.get(part, {}) for part in ("model", "corpus", "settings", "stages", "versions")},
         command=reproduce(study),
         telling=telling(summary),
         figures=_drawings(study, summary),
         older=study.has("report") and list(stages)[-1] != "report",
         layers=layer_rows(tables),
-        predictive=_predictive(tables) if study.has("agreement") else [],
+        predictive=_predictive(tables) if study.has("values") and study.has("agreement") else [],
         missing=missing(study, "values", "agreement", "mutation", "composition", "refinement", "patterns", "report"),
     )
 
@@ -93,7 +109,7 @@ def _predictive(tables: Tables) -> list[Predictive]:
     return [
         Predictive(
             **{name: getattr(one, name) for name in taken},
-            trigger=None if one.trigger is None else shown(one.trigger, one.prediction),
+            trigger=None if one.trigger is None else shown(one.trigger, one.token),
         )
         for one in predictive_values(tables, _PREDICTIVE)
     ]

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ffscope.queries import Trigger
+from ffscope.queries.tables import LONGEST
 
-_LONGEST = 200  # characters of a token: a vocabulary or a text may hold any number of them
 _LONGEST_TITLE = 300
 
 
@@ -25,22 +25,22 @@ class Row:
     quantile: float | None = None
 
 
-def shown(trigger: Trigger, top: str | None = None) -> Row:
-    """One prefix."""
+def shown(trigger: Trigger, top: int | None = None) -> Row:
+    """One prefix; `top` is the token that the memory's value promotes most."""
     title = trigger.title
     return Row(
         rank=trigger.rank,
         coefficient=trigger.coefficient,
         sentence=trigger.sentence,
         position=trigger.position,
-        tokens=[_cut(token, _LONGEST) for token in trigger.tokens],
-        next_token=_cut(trigger.next_token, _LONGEST),
+        tokens=[_cut(token, LONGEST) for token in trigger.tokens],
+        next_token=_cut(trigger.next_token, LONGEST),
         title=None if title is None else _cut(title, _LONGEST_TITLE),
-        agrees=None if top is None else trigger.next_token == top,
+        agrees=None if top is None else trigger.next_id == top,
     )
 
 
-def folded(triggers: Iterable[Trigger], top: str | None = None) -> list[Row]:
+def folded(triggers: Iterable[Trigger], top: int | None = None) -> list[Row]:
     """Prefixes in their order, each text once."""
     rows: dict[str, Row] = {}
     for trigger in triggers:

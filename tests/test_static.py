@@ -1,0 +1,117 @@
+"""Rules for the explorer's scripts: nothing that makes markup of text, and nothing that an export cannot put into one script."""
+
+import re
+from pathlib import Path
+
+import ffscope.web
+from ffscope.web.export import _as_plain, one_script
+
+STATIC = Path(ffscope.web.__file__).parent / "static"
+MODULES = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC.glob("*.js"))}
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+\.js)";$', re.MULTILINE)
+DECLARED = re.compile(r"^(?:export )?(?:async function\*?|function\*?|class|const|let|var) +(\w+)", re.MULTILINE)
+EXPORTED = re.compile(r"^export (?:async function|function|class|const|let) +(\w+)", re.MULTILINE)
+# Comments may speak of what the code may not do.
+COMMENT = re.compile(r"^\s*//[^\n]*|\s// [^\n]*", re.MULTILINE)
+FORBIDDEN = (
+    r"\binnerHTML\b",
+    r"\bouterHTML\b",
+    r"\binsertAdjacentHTML\b",
+    r"\bdocument\.write",
+    r"\beval\b",
+    r"\bFunction\(",
+    r"\bDOMParser\b",
+    r"\bcreateContextualFragment\b",
+    r"\bsetHTML",
+    r"\bsrcdoc\b",
+    r"javascript:",
+    r"set(?:Timeout|Interval)\(\s*[\"'`]",  # code as text
+    r"\bimport\(",
+    r"\bexport (?:default|\{|\*)",
+    r"https?://",
+)
+
+
+def code(name):
+    return COMMENT.sub("", MODULES[name])
+
+
+def names_in(said):
+    return [name.strip() for name in said.split(",") if name.strip()]
+
+
+def test_there_are_modules():
+    assert "main.js" in MODULES
+    assert len(MODULES) > 20
+
+
+def test_text_never_becomes_markup_or_code():
+    for name in MODULES:
+        for wrong in FORBIDDEN:
+            assert not re.search(wrong, code(name)), f"{name}: {wrong}"
+
+
+def test_the_forbidden_is_found_where_it_is():
+    for bad in (
+        "a.innerHTML = b",
+        "eval(x)",
+        "new Function('x')",
+        "export default a",
+        'setTimeout("a()")',
+        "import('x')",
+    ):
+        assert any(re.search(wrong, bad) for wrong in FORBIDDEN), bad
+
+
+def test_files_and_lines_stay_short():
+    for name, source in MODULES.items():
+        lines = source.splitlines()
+        assert len(lines) <= 250, f"{name} has {len(lines)} lines: look for a seam"
+        assert max(map(len, lines)) <= 132, f"{name} has a long line"
+
+
+def test_no_two_modules_declare_the_same_name():
+    owners = {}
+    for name in MODULES:
+        for declared in DECLARED.findall(code(name)):
+            owners.setdefault(declared, []).append(name)
+    assert {declared: names for declared, names in owners.items() if len(names) > 1} == {}
+
+
+def test_imports_are_of_the_form_that_an_export_drops():
+    for name, source in MODULES.items():
+        plain = IMPORT.findall(source)
+        assert len(plain) == len(re.findall(r"^\s*import\b", code(name), re.MULTILINE)), name
+        for said, module in plain:
+            assert " as " not in said, name
+            assert module in MODULES, f"{name} imports {module}, which is not there"
+            missing = set(names_in(said)) - set(EXPORTED.findall(MODULES[module]))
+            assert not missing, f"{name} imports {missing}, which {module} does not export"
+        left = COMMENT.sub("", _as_plain(source))
+        assert not re.search(r"^\s*(?:import|export)\b", left, re.MULTILINE), name
+
+
+def test_what_is_imported_is_used():
+    for name, source in MODULES.items():
+        body = COMMENT.sub("", IMPORT.sub("", source))
+        for said, _ in IMPORT.findall(source):
+            unused = [one for one in names_in(said) if not re.search(rf"\b{one}\b", body)]
+            assert not unused, f"{name} does not use {unused}"
+
+
+def test_every_module_is_reached_from_the_first():
+    reached, found = set(), ["main.js"]
+    while found:
+        name = found.pop()
+        if name not in reached:
+            reached.add(name)
+            found += [module for _, module in IMPORT.findall(MODULES[name])]
+    assert reached == set(MODULES)
+
+
+def test_one_script_has_all_modules_and_begins_last():
+    script = one_script()
+    for name in MODULES:
+        for declared in DECLARED.findall(code(name)):
+            assert re.search(rf"\b{re.escape(declared)}\b", script)
+    assert script.rstrip().removesuffix("})();").rstrip().endswith("begin();")
