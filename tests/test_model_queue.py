@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ffscope.errors import InputError
-from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel
+from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
 
 
 class Echo:
@@ -158,3 +158,49 @@ def test_without_a_model_and_with_one_that_cannot_be_loaded_it_says_why():
     assert queue.place().state == "failed"
     with pytest.raises(NoModel, match="a broken file"):
         ask(queue, lambda live, stop: 1)
+
+
+def test_those_who_wait_are_told_when_the_explorer_ends():
+    queue = ModelQueue(Echo)
+    queue.start()
+    begun = threading.Event()
+
+    def long(live, stop):
+        begun.set()
+        while not stop():
+            time.sleep(0.005)
+        return "stopped"
+
+    async def many():
+        first = asyncio.create_task(queue.ask(long, ticket="", is_gone=here))
+        await asyncio.to_thread(begun.wait, 5)
+        second = asyncio.create_task(queue.ask(long, ticket="", is_gone=here))
+        await asyncio.sleep(0.05)
+        queue.close()
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    answered, refused = asyncio.run(many())
+    assert answered == "stopped"
+    assert isinstance(refused, NoModel)
+    assert "is ending" in str(refused)
+
+
+def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):
+    def odd(error):
+        def question(live, stop):
+            raise error
+
+        return question
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        ask(queue, odd(StopIteration()))
+    with pytest.raises(NoRoom):
+        ask(queue, odd(MemoryError()))
+
+    def ending():
+        raise SystemExit(3)
+
+    failing = ModelQueue(ending)
+    failing.start()
+    with pytest.raises(NoModel, match="SystemExit"):
+        ask(failing, lambda live, stop: 1)

@@ -1,8 +1,10 @@
 """Searching memories: every answer held against a plain loop over the tables."""
 
 import json
+import shutil
 from functools import cache
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -10,7 +12,7 @@ import ffscope
 from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
-from ffscope.queries import Tables
+from ffscope.queries import Tables, reading
 from ffscope.queries.search import RANGES, SORTS, Wanted, search
 
 
@@ -218,3 +220,24 @@ def test_the_command_gives_the_same_rows(study, tables):
     assert "\u202e" not in shown.stdout
     refused = CliRunner().invoke(app, ["search", str(study.folder), "--where", "colour=3"])
     assert "--where names a measure" in str(refused.exception)
+
+
+def test_letters_that_lower_to_more_than_one_and_tokens_as_pages_spell_them(study, tmp_path):
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    table = pq.read_table(copy / "sentences.parquet")
+    texts = [f"İstanbul ΟΔΟΣ {text}"[: len(text)] for text in table["text"].to_pylist()]
+    pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", [texts]), copy / "sentences.parquet")
+    with reading(copy) as tables:
+        for text in ("İ", "İstanbul", "ΟΔΟΣ", "istanbul"):
+            assert find(tables, trigger=text).count, text
+        spelt = next(row.measures["top"] for row in find(tables, sort="memory").rows if row.measures["top"].strip("␣"))
+        with_space = {row.memory for row in find(tables, promotes=f"␣{spelt.strip('␣')}").rows}
+        assert with_space == {row.memory for row in find(tables, promotes=spelt.strip("␣")).rows} != set()
+
+
+def test_past_the_end_there_is_still_a_count(tables):
+    asked = {"trigger": "a"}
+    past = search(tables, Wanted.parse(asked, offset=10_000))
+    assert past.rows == []
+    assert past.count == search(tables, Wanted.parse(asked)).count > 0

@@ -9,6 +9,7 @@ import threading
 import time
 
 import httpx2
+import pyarrow.parquet as pq
 import pytest
 
 import ffscope
@@ -479,3 +480,96 @@ def test_another_model_is_refused(study, tokenizer, tmp_path):
     study.refuse_other_model(account(tiny_model(tokenizer)))
     with pytest.raises(StudyError, match="model family"):
         study.refuse_other_model(account(tiny_model(tokenizer, "opt")))
+
+
+# Odd studies
+
+
+@pytest.fixture
+def copied(study, tmp_path):
+    copy = tmp_path / "study"
+    shutil.copytree(study.folder, copy)
+    return copy
+
+
+def test_the_head_of_a_page_can_be_asked_for(client):
+    for path in ("/", "/L1/2", "/L1/2.json", "/static/style.css"):
+        assert client.head(path).status_code == 200
+    assert client.head("/L9/2").status_code == 404
+
+
+def test_what_was_not_searched_is_said_so(tmp_path, tokenizer):
+    from ffscope.analysis.sentences import Reading
+    from ffscope.analysis.triggers import Searching
+    from ffscope.pipeline import triggers
+    from studies import write_corpus
+
+    corpus = write_corpus(tmp_path / "corpus.jsonl")
+    searching = Searching(top=3, layers=[1], memories=[3, 5])
+    made = triggers(tiny_model(tokenizer), Reading(str(corpus)), tmp_path / "study", searching=searching)
+    with client_of(app_of(made.folder)) as client:
+        assert get(client, "/L1/3.json")["next"] == "L1.5"
+        assert [one["stage"] for one in get(client, "/L1/3.json")["missing"]] == [
+            "values",
+            "agreement",
+            "mutation",
+            "patterns",
+        ]
+        assert get(client, "/L1.json")["columns"]["memory"] == [3, 5]
+        assert get(client, "/index.json")["figures"] == []
+        for path in ("/L1/4", "/L1/4.json", "/L0", "/L0.json"):
+            answer = client.get(path)
+            assert answer.status_code == 404
+            assert "was not searched" in answer.text
+
+
+def test_a_token_of_a_megabyte_does_not_reach_the_page(copied):
+    file = copied / "vocabulary.parquet"
+    table = pq.read_table(file)
+    texts = ["x" * 1_000_000] * len(table)
+    pq.write_table(table.set_column(1, "text", [texts]), file)
+    with client_of(app_of(copied)) as client:
+        for path in ("/L1.json", "/L1/2.json", "/index.json", "/search.json?limit=100"):
+            assert len(client.get(path).content) < 1_000_000
+
+
+@pytest.mark.parametrize("table", ["values", "sentences", "triggers"])
+def test_a_damaged_table_is_a_sentence(copied, table):
+    content = bytearray((copied / f"{table}.parquet").read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    (copied / f"{table}.parquet").write_bytes(content)
+    with client_of(app_of(copied)) as client:
+        for path in ("/L1/2.json", "/search.json?trigger=cat"):
+            assert client.get(path).status_code in (200, 409)
+        assert "again" in client.get("/L1/2.json").json()["error"]
+
+
+def test_a_study_that_has_gone_and_one_with_odd_letters(copied, tokenizer):
+    manifest = json.loads((copied / "study.json").read_text())
+    manifest["model"]["source"] = "\ud800<script>alert(1)</script>"
+    (copied / "study.json").write_text(json.dumps(manifest))
+    with client_of(app_of(copied)) as client:
+        for path in ("/", "/L1/2"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "<script>alert" not in answer.text
+        shutil.rmtree(copied)
+        answer = client.get("/")
+        assert answer.status_code == 409
+        assert "holds no study" in answer.text
+
+
+def test_a_model_without_room_says_what_to_do(study):
+    class Full:
+        def about(self):
+            return None
+
+        def prompt(self, *_, **__):
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    app = app_of(study.folder)
+    app.state.queue._load, app.state.queue._state = Full, "loading"
+    with client_of(app) as client:
+        answer = client.get("/prompt.json", params={"text": "a"})
+    assert answer.status_code == 503
+    assert "Ask for a shorter text" in answer.json()["error"]

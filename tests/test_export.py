@@ -1,0 +1,94 @@
+"""The explorer's pages as files: whole or not at all, and nothing in them that is not for others."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from explorer import explored_study
+from ffscope.cli import app
+from ffscope.errors import MemoryNameError, StudyError
+from ffscope.memory import Memory
+from ffscope.queries import Tables
+from ffscope.web import export as exporting
+from ffscope.web.answers import dumped
+from ffscope.web.export import export
+from ffscope.web.twins.layer import layer_twin
+from ffscope.web.twins.memory import memory_twin
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tokenizer):
+    return explored_study(tokenizer, tmp_path_factory.mktemp("export"))
+
+
+def test_every_page_has_its_twin_beside_it(study, tmp_path):
+    made = export(study.folder, tmp_path / "site", names="L0.3,L2.21")
+    site = tmp_path / "site"
+    assert made.first == site / "index.html"
+    pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    assert pages == {"index.html", "L0/index.html", "L1/index.html", "L2/index.html", "L0/3.html", "L2/21.html"}
+    assert made.pages == len(pages)
+    for page in pages:
+        twin = json.loads((site / page).with_suffix(".json").read_text())
+        assert twin
+    tables = Tables(study)
+    assert json.loads((site / "L1/index.json").read_text()) == json.loads(dumped(layer_twin(tables, 1)))
+    twin, now = json.loads((site / "L0/3.json").read_text()), json.loads(dumped(memory_twin(tables, Memory(0, 3))))
+    twin.pop("random"), now.pop("random")
+    assert twin == now
+
+
+def test_without_names_there_are_some_of_every_layer(study, tmp_path):
+    export(study.folder, tmp_path / "site", sample=1)
+    for layer in range(3):
+        assert len(list((tmp_path / "site" / f"L{layer}").glob("[0-9]*.html"))) >= 1
+    assert (
+        CliRunner()
+        .invoke(app, ["export", str(study.folder), "--out", str(tmp_path / "two"), "--sample", "0"])
+        .exit_code
+        == 0
+    )
+
+
+def test_where_things_lay_is_nobodys_business(study, tmp_path):
+    private = tmp_path / "private folder"
+    shutil.copytree(study.folder, private)
+    manifest = json.loads((private / "study.json").read_text())
+    manifest["model"]["source"] = "/home/alice/secret/model"
+    manifest["corpus"]["source"] = manifest["settings"]["corpus"] = "/home/alice/secret/mails.jsonl"
+    manifest["settings"]["held_out"] = "../secret/held.jsonl"
+    del manifest["stages"]["mutation"]
+    (private / "study.json").write_text(json.dumps(manifest))
+    export(private, tmp_path / "site", names="L0.3")
+    said = "".join(file.read_text() for file in (tmp_path / "site").rglob("*") if file.suffix in (".html", ".json"))
+    assert "secret" not in said
+    assert "private folder" not in said
+    assert str(tmp_path) not in said
+    assert "mails.jsonl" in said
+    assert "ffscope mutation DIR" in said
+
+
+def test_what_is_there_is_not_touched(study, tmp_path):
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "site", study.folder):
+        with pytest.raises(StudyError, match="--out"):
+            export(study.folder, out, names="L0.3")
+    with pytest.raises(MemoryNameError, match="no memory L9.1"):
+        export(study.folder, tmp_path / "site", names="L9.1")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "empty").mkdir()
+    assert export(study.folder, tmp_path / "empty", names="L0.3").first.is_file()
+
+
+def test_stopped_in_the_middle_nothing_is_left_and_the_same_command_works(study, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "memory_twin", stop)
+        with pytest.raises(KeyboardInterrupt):
+            export(study.folder, tmp_path / "site", names="L0.3")
+    assert list(tmp_path.iterdir()) == []
+    assert export(study.folder, tmp_path / "site", names="L0.3").pages == 5
