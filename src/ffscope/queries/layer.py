@@ -1,5 +1,6 @@
 """One layer: its memories side by side, and the layers beside each other."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,7 @@ def measured(tables: Tables) -> list[str]:
     return [f"{said} AS {name}" for name, (stage, said) in MEASURES.items() if tables.study.has(stage)]
 
 
-def joined(tables: Tables) -> str:
-    """Where these columns come from."""
-    return " ".join(["FROM memories m", *(join for stage, join in _JOINED.items() if tables.study.has(stage))])
+def joined(tables: Tables, stages: Container[str] = tuple(_JOINED)) -> str:
+    """Where these columns come from, those of all stages or of some."""
+    wanted = (join for stage, join in _JOINED.items() if stage in stages and tables.study.has(stage))
+    return " ".join(["FROM memories m", *wanted])

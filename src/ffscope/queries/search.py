@@ -96,11 +96,16 @@ def search(where: Where, wanted: Wanted) -> Matches:
             if holding
             else ("NULL AS hits, NULL AS best", "")
         )
+        column, way = _order(tables, wanted)
+        # All measures are looked up only of the few that are shown.
         query = f"""
-            SELECT m.layer, m.memory, {hits[0]}, {", ".join(measured(tables))}, count(*) OVER () AS found
-            {joined(tables)} {hits[1]}
-            {"WHERE " + " AND ".join(filters) if filters else ""}
-            ORDER BY {_order(tables, wanted)} LIMIT {wanted.limit} OFFSET {wanted.offset}
+            WITH found AS (
+                SELECT m.layer, m.memory, {hits[0]}, count(*) OVER () AS found
+                {joined(tables, _stages(wanted, column))} {hits[1]} {"WHERE " + " AND ".join(filters) if filters else ""}
+                ORDER BY {column} {way} LIMIT {wanted.limit} OFFSET {wanted.offset}
+            )
+            SELECT f.*, {", ".join(measured(tables))}
+            {joined(tables)} JOIN found f USING (layer, memory) ORDER BY {column.replace("h.", "f.")} {way}
         """
         answer = tables.execute(query, asked, **holding)
         names = [column[0] for column in answer.description]
@@ -145,23 +150,26 @@ def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str
     return filters
 
 
-def _stages(wanted: Wanted) -> set[str]:
+def _stages(wanted: Wanted, *more: str) -> set[str]:
     """What must have been done for this to be known."""
-    measures = [*wanted.answers, *wanted.ranges, wanted.sort.removeprefix("-")]
-    stages = {MEASURES[name][0] for name in measures if name in MEASURES}
+    sorted_by = wanted.sort.removeprefix("-")
+    stages = {MEASURES[name][0] for name in (*wanted.answers, *wanted.ranges, sorted_by) if name in MEASURES}
+    stages |= {stage for stage, said in MEASURES.values() if said in more}
     stages |= {"values"} if wanted.promotes else set()
     return stages | ({"patterns"} if wanted.pattern or wanted.kind else set())
 
 
-def _order(tables: Tables, wanted: Wanted) -> str:
+def _order(tables: Tables, wanted: Wanted) -> tuple[str, str]:
+    """What is sorted by, and which way."""
     default = "hits" if wanted.trigger else "max_prob" if tables.study.has("values") else "fires"
     name = wanted.sort or default
     # The larger first, but for names and ranks; a minus turns it round.
     up = (name.removeprefix("-") in ("memory", "next_rank")) != name.startswith("-")
-    column = {"memory": "m.layer", "hits": "hits"}.get(name.removeprefix("-"), name.removeprefix("-"))
-    direction = "ASC" if up else "DESC"
-    last = f"m.memory {direction}" if column == "m.layer" else "m.layer, m.memory"
-    return f"{column} {direction} NULLS LAST, {last}"
+    name, direction = name.removeprefix("-"), "ASC" if up else "DESC"
+    if name == "memory":
+        return "m.layer", f"{direction}, m.memory {direction}"
+    column = ("h.hits" if wanted.trigger else "NULL::INT") if name == "hits" else MEASURES[name][1]
+    return column, f"{direction} NULLS LAST, m.layer, m.memory"
 
 
 def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:

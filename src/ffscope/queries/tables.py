@@ -25,7 +25,12 @@ _DERIVED = {
             CASE WHEN count(DISTINCT kind) = 2 THEN 'both' ELSE min(kind) END AS kind
         FROM patterns WHERE annotator = 'machine' GROUP BY layer, memory""",
     ),
-    "lowered": (("sentences",), "SELECT sentence, lower(text) AS text FROM sentences"),
+    # As far as any trigger has read; all of it where the tokenizer does not say how far that is.
+    "lowered": (
+        ("triggers", "sentences"),
+        """SELECT sentence, lower(left(text, coalesce(ends[last + 1], length(text)))) AS text
+        FROM sentences JOIN (SELECT sentence, max(position) AS last FROM triggers GROUP BY sentence) USING (sentence)""",
+    ),
 }
 LONGEST = 200  # characters of a token that are shown: a vocabulary may hold any number of them
 _MOST_HELD = 2**29  # bytes of a file that is worth holding in memory; a larger one is read where it lies

@@ -19,8 +19,8 @@ export class PromptWhy {
     const form = h("form.why-form", { onsubmit: (event) => this.submit(event) }, labelled("a"), labelled("b"),
       h("button", { type: "submit" }, "Why?"));
     this.element = h("section", h("h2", "Why A rather than B"),
-      h("p.soft", "A token as its text, ␣ for a space, or as # and its number. A push is what a memory itself adds to A’s logit minus ",
-        "B’s; what it does through later layers is not in it."), form,
+      h("p.soft", "A token as its text, ␣ for a space, or as # and its number. A push is what a memory itself adds to A’s logit ",
+        "minus B’s; what it does through later layers is not in it."), form,
       this.asker.status, this.asker.trouble, this.result);
   }
 
