@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from browser.pages import Browsing
+from browser.pages import Browsing, made_context
 from explorer import app_of, explored_study, served, tiny_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -59,9 +59,17 @@ def still(chromium, study):
         yield address
 
 
+@pytest.fixture(scope="package")
+def common(chromium):
+    """The browser that tests share."""
+    context = made_context(chromium)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def browse(chromium):
+def browse(chromium, common):
     """Opens pages. Whatever goes wrong in one of them is a failure: an error, a refusal of the policy, a request elsewhere."""
-    browsing = Browsing(chromium)
+    browsing = Browsing(chromium, common)
     yield browsing
     assert browsing.close() == []

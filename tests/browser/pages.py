@@ -10,33 +10,45 @@ _OWN = ("data:", "blob:", "about:")
 # What the policy refuses is an event of the page as well as a line in the console.
 _TELL_REFUSALS = """document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) =>
   console.error(`The policy refused ${effectiveDirective} ${blockedURI}`));"""
-_NO_CHARTS = "globalThis.vegaEmbed = async () => ({ view: { finalize() {}, addEventListener() {} } });"
+
+
+def made_context(chromium, *, width=1280, height=900, scheme="light", **more):
+    """A browser of one's own, which knows nothing of the others."""
+    viewport = {"width": width, "height": height}
+    context = chromium.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce", **more)
+    context.set_default_timeout(10_000)
+    context.add_init_script(_TELL_REFUSALS)
+    return context
 
 
 class Browsing:
-    """Opens pages, each in a browser of its own that knows nothing of the others, and keeps what went wrong in them."""
+    """Opens pages and keeps what goes wrong in them.
 
-    def __init__(self, chromium):
-        self.chromium, self.contexts, self._troubles, self._expected = chromium, [], [], []
+    The first page of a test is in a browser that all tests share, which saves half of the time; every other one, as well as one
+    that asks for something special, in a browser of its own.
+    """
 
-    def __call__(self, address, *, width=1280, height=900, scheme="light", charts=False, before=None, **options):
-        """A page; `before(page)` is called before it is opened. Charts take a second, so that few tests have them drawn."""
-        context = self.chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
-        )
-        context.set_default_timeout(10_000)
-        context.add_init_script(_TELL_REFUSALS)
-        self.contexts.append(context)
-        self._watch(context, address)
-        page = context.new_page()
-        if not charts:
-            page.route("**/static/vega.js", lambda route: route.fulfill(body=_NO_CHARTS, content_type="text/javascript"))
+    def __init__(self, chromium, common):
+        self.chromium, self.common = chromium, common
+        self.contexts, self.pages, self._troubles, self._expected = [], [], [], []
+
+    def __call__(self, address, *, before=None, **options):
+        """A page; `before(page)` is called before it is opened."""
+        page = self._context(options).new_page()
+        self.pages.append(page)
+        self._watch(page, address)
         if before is not None:
             before(page)
         page.goto(address)
         return page
 
-    def _watch(self, context, address):
+    def _context(self, options):
+        if not self.pages and not options:
+            return self.common
+        self.contexts.append(made_context(self.chromium, **options))
+        return self.contexts[-1]
+
+    def _watch(self, page, address):
         home = urlsplit(address)
 
         def asked(request):
@@ -48,21 +60,23 @@ class Browsing:
             self._troubles.append(f"a dialog: {dialog.message}")
             dialog.dismiss()
 
-        context.on("request", asked)
-        context.on("dialog", talked)
-        context.on("weberror", lambda error: self._troubles.append(f"an error: {error.error}"))
-        context.on(
-            "console", lambda said: self._troubles.append(f"console: {said.text}") if said.type == "error" else None
-        )
+        def said(message):
+            if message.type == "error":
+                self._troubles.append(f"console: {message.text}")
+
+        page.on("request", asked)
+        page.on("dialog", talked)
+        page.on("console", said)
+        page.on("pageerror", lambda error: self._troubles.append(f"an error: {error}"))
 
     def expects(self, trouble):
         """Something goes wrong on purpose, such as "status of 404"."""
         self._expected.append(trouble)
 
     def close(self):
-        """Every browser is left; gives what went wrong and was not expected."""
-        for context in self.contexts:
-            context.close()
+        """Every page is left; gives what went wrong and was not expected."""
+        for one in [*self.pages, *self.contexts]:
+            one.close()
         return [one for one in self._troubles if not any(re.search(known, one) for known in self._expected)]
 
 

@@ -124,7 +124,7 @@ def test_a_link_with_words_that_mean_nothing_shows_everything(browse, still):
 
 
 def test_layers_lead_to_their_neighbours_and_their_figures_are_drawn(browse, still):
-    page = browse(f"{still}/L0", charts=True)
+    page = browse(f"{still}/L0")
     figures = twin_of(page, "/L0.json")["figures"]
     expect(page.locator("figure canvas")).to_have_count(len(figures))
     assert all(is_drawn(canvas) for canvas in page.locator("figure canvas").all())
@@ -188,4 +188,4 @@ def test_the_keyboard_goes_from_row_to_row(browse, crowded):
     expect(crowded.locator(":focus")).to_have_text("L1.60")
     crowded.keyboard.press("ArrowUp")
     crowded.keyboard.press("Enter")
-    expect(crowded.get_by_role("alert")).to_contain_text("Layer 1 has memories 0 to 21")
+    expect(crowded.get_by_role("main")).to_contain_text("Layer 1 has memories 0 to 21")

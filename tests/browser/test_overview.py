@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_every_figure_is_drawn_with_its_sentence(browse, site):
-    page = browse(site, charts=True)
+    page = browse(site)
     figures = twin_of(page, "/index.json")["figures"]
     assert len(figures) > 5
     drawn = page.get_by_role("figure")
@@ -53,13 +53,13 @@ COLOURED = """(canvas) => {
 
 
 def test_a_layers_mark_leads_to_the_layer(browse, site):
-    page = browse(site, charts=True)
+    page = browse(site)
     canvas = page.get_by_role("figure").filter(has_text="What covers the prefixes").locator("canvas")
     canvas.scroll_into_view_if_needed()
     marks = canvas.evaluate(COLOURED)
     for mark in marks[:: len(marks) // 20]:
         canvas.hover(position=mark)
-        if canvas.evaluate("(canvas) => canvas.style.cursor") == "pointer":
+        if canvas.evaluate("(canvas) => getComputedStyle(canvas).cursor") == "pointer":
             said = page.get_by_role("tooltip").inner_text()
             canvas.click(position=mark)
             page.wait_for_url(re.compile(r"/L\d$"))
@@ -128,20 +128,3 @@ def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):
     box.fill("1")
     box.press("Enter")
     expect(page.get_by_role("heading", name="Layer 1", exact=True)).to_be_visible()
-
-
-def test_dark_and_light_are_the_systems_choice_or_ones_own(browse, site):
-    def brightness(page):
-        return sum(
-            page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)")
-        )
-
-    assert brightness(browse(site)) > 600
-    dark = browse(site, scheme="dark")
-    assert brightness(dark) < 120
-    dark.get_by_role("button", name="Colours: auto").click()
-    assert brightness(dark) > 600
-    dark.reload()
-    assert brightness(dark) > 600
-    dark.get_by_role("button", name="Colours: light").click()
-    assert brightness(dark) < 120

@@ -1,0 +1,133 @@
+"""A study exported to files, opened from the disk and from a web host."""
+
+import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.pages import fits, is_drawn
+from ffscope.queries import memory_page
+from ffscope.web.export import export
+
+pytestmark = pytest.mark.browser
+NAMES = ["L0.3", "L1.4", "L1.9"]
+
+
+@pytest.fixture(scope="module")
+def folder(study, tmp_path_factory):
+    """The exported site, two folders deep."""
+    out = tmp_path_factory.mktemp("export") / "some where" / "site"
+    export(study.folder, out, names=",".join(NAMES))
+    return out
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *said):
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def hosted(folder):
+    """Its address under a path of a web host."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder.parents[1])) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/some%20where/site"
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.fixture(params=["disk", "host"])
+def home(request, folder):
+    return folder.as_uri() if request.param == "disk" else request.getfixturevalue("hosted")
+
+
+def test_one_walks_from_the_overview_to_a_memory(browse, home, study):
+    page = browse(f"{home}/index.html")
+    figures = page.get_by_role("figure")
+    expect(figures.locator("canvas")).to_have_count(figures.count())
+    assert all(is_drawn(canvas) for canvas in figures.locator("canvas").all())
+    page.get_by_role("region", name="Layers").get_by_role("link", name="L1", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Layer 1")
+    expect(page.locator("figure canvas").first).to_be_visible()
+    page.get_by_role("link", name="L1.4", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("L1.4")
+    assert page.url == f"{home}/L1/4.html"
+    top = memory_page(study.folder, "L1.4").value.promotes[0][0]
+    expect(page.get_by_role("main")).to_contain_text(f"The value’s top token {top} ")
+    near = page.get_by_role("navigation", name="Memories")
+    near.get_by_role("link", name="Next").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("L1.9")
+    near.get_by_role("link", name="Previous").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("L1.4")
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("heading", name="Layers")).to_be_visible()
+
+
+def test_memories_without_a_page_are_plain_text(browse, folder):
+    page = browse(f"{folder.as_uri()}/L1/index.html")
+    table = page.get_by_role("region", name="Memories of this layer")
+    expect(table.get_by_role("rowheader")).to_have_count(22)
+    expect(table.get_by_role("link")).to_have_text(["L1.4", "L1.9"])
+    page.goto(f"{folder.as_uri()}/L1/4.html")
+    similar = page.locator("section").filter(has=page.get_by_role("heading", name="Similar memories"))
+    named = re.findall(r"L\d+\.\d+", similar.inner_text())
+    assert len(named) > 3
+    assert set(similar.get_by_role("link").all_inner_texts()) == set(named) & set(NAMES)
+
+
+def test_every_link_leads_to_a_file(browse, folder):
+    page = browse(f"{folder.as_uri()}/index.html")
+    seen, found = set(), [page.url]
+    while found:
+        address = found.pop().partition("#")[0]
+        if address in seen:
+            continue
+        seen.add(address)
+        page.goto(address)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        found += page.get_by_role("link").evaluate_all("(all) => all.map((one) => one.href)")
+    assert len(seen) == 1 + 3 + len(NAMES)
+
+
+def test_nothing_is_offered_that_needs_a_server(browse, folder):
+    page = browse(f"{folder.as_uri()}/L0/3.html")
+    expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_text(["Overview"])
+    expect(page.get_by_role("searchbox")).to_have_count(0)
+    expect(page.get_by_role("textbox")).to_have_count(0)
+    expect(page.get_by_role("button", name="Paragraph")).to_have_count(0)
+    expect(page.get_by_text("Needs the model")).to_have_count(0)
+    expect(page.get_by_text("ffscope serve")).to_have_count(0)
+
+
+def test_a_table_is_sorted_and_filtered_without_a_server(browse, folder):
+    page = browse(f"{folder.as_uri()}/L1/index.html")
+    head = page.get_by_role("columnheader", name="Maximum")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    page.get_by_label("Fires, %, from").fill("30")
+    expect(page.get_by_role("status").filter(has_text="of 22 memories")).to_be_visible()
+    first = page.get_by_role("region", name="Memories of this layer").get_by_role("rowheader").first.inner_text()
+    again = browse(page.url)
+    expect(again.get_by_role("region", name="Memories of this layer").get_by_role("rowheader").first).to_have_text(
+        first
+    )
+    expect(again.get_by_role("status").filter(has_text="of 22 memories")).to_be_visible()
+
+
+def test_an_exported_page_fits_a_phone(browse, folder):
+    page = browse(f"{folder.as_uri()}/index.html", width=400)
+    expect(page.locator("figure canvas").last).to_be_visible()
+    fits(page)
+    page.goto(f"{folder.as_uri()}/L1/4.html")
+    expect(page.get_by_role("heading", level=1)).to_have_text("L1.4")
+    fits(page)
+
+
+def test_where_the_study_lay_is_not_told(folder, study):
+    for file in folder.rglob("*"):
+        if file.suffix in (".html", ".json"):
+            assert str(study.folder) not in file.read_text(), file

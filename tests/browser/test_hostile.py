@@ -1,0 +1,258 @@
+"""A study whose text, tokens, titles, names and annotations are all out to harm: it is shown, and nothing of it is obeyed."""
+
+import json
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from playwright.sync_api import expect
+
+import ffscope
+from browser.pages import fits, twin_of
+from explorer import app_of, served, tiny_model
+from ffscope.analysis.sentences import Reading
+from ffscope.analysis.triggers import Searching
+from ffscope.annotating import drafts
+from ffscope.annotating.drafts import Half
+from ffscope.annotating.records import write
+from ffscope.memory import Memory
+from ffscope.patterns.record import Pattern
+from ffscope.pipeline import run
+from ffscope.web.export import export
+from studies import write_corpus
+
+pytestmark = pytest.mark.browser
+SCRIPT = "<script>window.__hit=1;alert(1)</script>"
+IMAGE = '<img src=x onerror="window.__hit=1;alert(2)">'
+MARKS = "\u202eevil\u2066 \x00 \x1b[31m \ufffd \u200b"
+LONG = "W" * 1_000_000
+HARM = [SCRIPT, IMAGE, MARKS, "</script>" + SCRIPT, '"><svg onload=window.__hit=1>', "javascript:alert(3)", "ש" * 300]
+PERSON = '"><script>alert(1)</script>'
+SOURCE = f"models/{IMAGE}\u202e&lt;b&gt;"
+
+# The longest time in which the page could not answer, in milliseconds.
+WATCH = """window.__longest = 0;
+new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
+  window.__longest = Math.max(window.__longest, duration);
+})).observe({ type: "longtask", buffered: true });"""
+INJECTED = """() => [...document.querySelectorAll("img, svg, iframe, object, embed, base, style, [action], [onload], [onerror]")]
+  .concat([...document.scripts].filter((one) => one.type !== "application/json" && !/\\/static\\/\\w+\\.js$/.test(one.src)))
+  .map((one) => one.outerHTML.slice(0, 200))"""
+# Every text and every title that a person or a screen reader meets.
+SAID = """() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const said = [document.title];
+  while (texts.nextNode()) if (texts.currentNode.parentElement.closest("script") === null) said.push(texts.currentNode.data);
+  for (const one of document.querySelectorAll("[title], [aria-label]")) said.push(one.title, one.ariaLabel ?? "");
+  return said.join("|");
+}"""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory, tokenizer):
+    """The study: hostile from its corpus on, and then made worse in its files."""
+    folder = tmp_path_factory.mktemp("hostile")
+    plain = write_corpus(folder / "plain.jsonl", hostile=True).read_text().splitlines()
+    with (folder / "corpus.jsonl").open("wb") as out:
+        for line in plain:
+            row = {**json.loads(line), "title": f"{SCRIPT}{MARKS}", "topic": IMAGE}
+            out.write(json.dumps(row).encode() + b"\n")
+        out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
+    made = run(
+        tiny_model(tokenizer),
+        Reading(str(folder / "corpus.jsonl")),
+        folder / "study",
+        searching=Searching(top=6),
+        examples=40,
+        mutation_memories=4,
+        mutation_triggers=5,
+        encoder="model",
+    )
+    assert made.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
+    spoil(made.folder)
+    study = ffscope.open(made.folder).study
+    for number in range(6):
+        write(study, PERSON, Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
+    drafts.save(study, PERSON, Memory(1, 0), [Half("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
+    return made.folder
+
+
+def spoil(folder):
+    """Puts harm into the tables; pieces of text, their ends and their tokens stay consistent."""
+    words = [f"{HARM[i % len(HARM)]}{i}" for i in range(67)]
+    words[9] = LONG
+    rewrite(folder / "vocabulary.parquet", text=lambda row: words[row["token"]])
+    rewrite(folder / "patterns.parquet", description=lambda row: f"{SCRIPT}{IMAGE}{MARKS}" + "y" * 10_000)
+
+    def pieces(row):
+        made = [HARM[(row["sentence"] + at) % len(HARM)] for at in range(len(row["tokens"]))]
+        if row["sentence"] % 20 == 1:
+            made[len(made) // 2] = LONG
+        return made
+
+    def ends(row):
+        lengths = [len(piece) for piece in pieces(row)]
+        return [sum(lengths[: at + 1]) for at in range(len(lengths))]
+
+    rewrite(folder / "sentences.parquet", ends=ends, text=lambda row: "".join(pieces(row)))
+    manifest = json.loads((folder / "study.json").read_text())
+    manifest["model"]["source"] = SOURCE
+    manifest["corpus"]["source"] = manifest["settings"]["corpus"] = f"{SCRIPT}\u202e/corpus"
+    (folder / "study.json").write_text(json.dumps(manifest))
+
+
+def rewrite(file, **columns):
+    """A table with some columns made anew, each from its row as it was."""
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    made = {name: [make(row) for row in rows] for name, make in columns.items()}
+    for name, values in made.items():
+        field = table.schema.field(name)
+        table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+    pq.write_table(table, file)
+
+
+@pytest.fixture(scope="module")
+def harm(chromium, hostile, tokenizer):
+    """The address of its explorer."""
+    with served(app_of(hostile, tokenizer)) as address:
+        yield address
+
+
+def is_unharmed(page):
+    """Nothing ran, nothing was put in, no mark of direction or control is left, and the page answers."""
+    assert page.evaluate("window.__hit") is None
+    assert page.evaluate(INJECTED) == []
+    left = set(page.evaluate(SAID)) & set("\u202e\u2066\x00\x1b\u200b")
+    assert not left
+    fits(page)
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.wait_for_timeout(200)  # charts are drawn anew
+    fits(page)
+    assert page.evaluate("window.__longest") < 2000
+
+
+def opened(browse, address, **options):
+    return browse(address, before=lambda page: page.add_init_script(WATCH), **options)
+
+
+def test_the_overview_shows_it_as_text(browse, harm):
+    page = opened(browse, harm)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(IMAGE)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("<202E>")
+    expect(page.locator("figure canvas").last).to_be_visible()
+    page.get_by_text("How it was made").click()
+    expect(page.get_by_role("main")).to_contain_text("lines that are not UTF-8")
+    is_unharmed(page)
+
+
+def test_a_layer_shows_it_as_text(browse, harm):
+    page = opened(browse, f"{harm}/L0")
+    expect(page.get_by_role("region", name="Memories of this layer")).to_contain_text("<script>window.__hit")
+    page.get_by_label("Top token or pattern contains").fill("<IMG")
+    expect(page.get_by_role("status").filter(has_text="memor")).to_be_visible()
+    is_unharmed(page)
+
+
+@pytest.mark.parametrize("name", ["L0/3", "L2/21"])
+def test_a_memory_shows_it_as_text(browse, harm, name):
+    page = opened(browse, f"{harm}/{name}?text=%3Cscript%3Ealert(1)%3C/script%3E")
+    expect(page.get_by_role("article").first).to_contain_text("<script>window.__hit")
+    expect(page.get_by_role("article").first).to_contain_text("<202E>evil<2066>")
+    expect(page.get_by_text("All numbers")).to_be_visible()
+    page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+    for button in page.get_by_role("button", name="Paragraph").all():
+        button.click()
+    expect(page.get_by_role("mark").first).to_be_visible()
+    more = page.get_by_role("button", name="Show what")
+    for _ in range(more.count()):
+        more.first.click()
+    expect(more).to_have_count(0)
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+    is_unharmed(page)
+
+
+def test_a_token_of_a_megabyte_is_cut(browse, harm):
+    page = opened(browse, f"{harm}/search?trigger=WWWWWWWW")
+    expect(page.get_by_role("region", name="Results")).to_contain_text("W" * 50)
+    assert len(page.get_by_role("main").inner_text()) < 300_000
+    for path in ("/index.json", "/L0.json", "/L1.json", "/L2.json", "/L0/3.json", "/search.json?trigger=W"):
+        assert len(json.dumps(twin_of(page, path))) < 1_000_000, path
+    is_unharmed(page)
+
+
+def test_a_search_shows_it_as_text(browse, harm):
+    browse.expects("status of 400")
+    page = opened(browse, f"{harm}/search?trigger=%3Cscript%3E")
+    expect(page.get_by_role("region", name="Results")).to_contain_text("<script>window.__hit")
+    is_unharmed(page)
+    for asked in ("promotes=%3Cimg", "pattern=%3CIMG", "trigger=%00&layers=0,1", "kind=%3Cb%3E"):
+        page.goto(f"{harm}/search?{asked}")
+        expect(page.locator("table.results, .empty, .problem").first).to_be_visible()
+        is_unharmed(page)
+
+
+def test_a_prompt_shows_it_as_text(browse, harm):
+    """What the model's tokenizer spells is made hostile on the way."""
+
+    def worse(route):
+        said = route.fetch().json()
+        said["tokens"] = [HARM[i % len(HARM)] for i, _ in enumerate(said["tokens"])]
+        said["spellings"] = {number: HARM[int(number) % len(HARM)] for number in said["spellings"]} | {"9": LONG}
+        for i, choice in enumerate(said["distribution"]):
+            choice["token"] = LONG if i == 2 else HARM[i % len(HARM)]
+        for step in said["steps"]:
+            step["before"]["token"], step["case"] = LONG, "<b>case"
+            for memory in step["memories"]:
+                memory["promotes"] = HARM
+        route.fulfill(body=json.dumps(said), content_type="application/json")
+
+    def before(page):
+        page.add_init_script(WATCH)
+        page.route("**/prompt.json*", worse)
+
+    page = browse(f"{harm}/prompt?text=%3Cscript%3Ealert(1)%3C/script%3E&off=L1.2&a=a&b=b&new_tokens=3", before=before)
+    expect(page.get_by_role("grid")).to_contain_text("<script>window.__hit")
+    expect(page.get_by_text("the difference of their logits")).to_be_visible()
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    page.get_by_role("gridcell").nth(20).focus()
+    expect(page.get_by_role("tooltip")).to_be_visible()
+    is_unharmed(page)
+
+
+def test_annotating_shows_it_as_text(browse, harm):
+    page = opened(browse, f"{harm}/annotate")
+    expect(page.get_by_role("main")).to_contain_text(PERSON)
+    page.get_by_role("link", name=PERSON).click()
+    expect(page.get_by_role("list", name="Prefixes")).to_contain_text("<script>window.__hit")
+    is_unharmed(page)
+
+
+def test_what_a_hostile_person_drafted_is_shown_as_text(browse, harm):
+    page = opened(browse, f"{harm}/annotate?annotator={quote(PERSON)}&memory=L1.0")
+    expect(page.get_by_label("Description of pattern 1")).to_be_visible()
+    page.get_by_text("Figure 2 so far").click()
+    expect(page.locator("details canvas")).to_be_visible()
+    is_unharmed(page)
+
+
+def test_an_error_obeys_nothing(browse, harm):
+    browse.expects("status of 4")
+    page = opened(browse, f"{harm}/annotate?annotator=%00%E2%80%AE%3Cimg%20src=x%20onerror=alert(1)%3E")
+    expect(page.get_by_role("alert")).to_be_visible()
+    is_unharmed(page)
+    for path in ("/%3Cscript%3Ealert(1)%3C/script%3E", "/L1/99", "/L1/%E2%80%AE", "/search%00"):
+        page.goto(f"{harm}{path}")
+        expect(page.get_by_role("heading", name="This cannot be shown")).to_be_visible()
+        is_unharmed(page)
+
+
+def test_an_export_shows_it_as_text(browse, hostile, tmp_path):
+    out = tmp_path / "site"
+    export(hostile, out, names="L0.3,L1.4")
+    for path in ("index.html", "L0/index.html", "L0/3.html", "L1/4.html"):
+        page = opened(browse, f"{out.as_uri()}/{path}")
+        expect(page.get_by_role("main")).to_contain_text("<script>window.__hit")
+        is_unharmed(page)

@@ -1,0 +1,49 @@
+"""What can be tested of the looks: every page fits a phone, and is dark where the system is."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.pages import fits
+
+pytestmark = pytest.mark.browser
+# A page, and what is there when it is drawn.
+PAGES = {
+    "/": "How it was made",
+    "/L1": "22 memories",
+    "/L1/4?text=The+cat+sat+on+a+mat": "All numbers",
+    "/search?trigger=a&fires=0..1": "memories in",
+    "/prompt?text=The+cat+sat+on+a+mat+and+it+flew&off=L1.3,L2.4&a=a&b=b&new_tokens=5": "The texts part|Both texts",
+    "/annotate": "Your name",
+    "/annotate?annotator=ada": "Add a pattern",
+    "/L1/99": "This cannot be shown",
+}
+BRIGHTNESS = "getComputedStyle({}).{}.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0)"
+
+
+def test_every_page_fits_a_phone_and_is_dark_where_the_system_is(browse, site):
+    browse.expects("status of 404")
+    page = browse(site, width=400, height=800, scheme="dark")
+    for path, words in PAGES.items():
+        page.goto(f"{site}{path}")
+        expect(page.get_by_role("main")).to_contain_text(re.compile(words))
+        fits(page)
+        page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+        fits(page)
+        assert page.evaluate(BRIGHTNESS.format("document.body", "backgroundColor")) < 120, path
+        assert page.evaluate(BRIGHTNESS.format("document.querySelector('main')", "color")) > 500, path
+
+
+def test_dark_and_light_are_ones_own_choice_too(browse, site):
+    def brightness(page):
+        return page.evaluate(BRIGHTNESS.format("document.body", "backgroundColor"))
+
+    assert brightness(browse(f"{site}/search")) > 600
+    dark = browse(f"{site}/search", scheme="dark")
+    dark.get_by_role("button", name="Colours: auto").click()
+    assert brightness(dark) > 600
+    dark.reload()
+    assert brightness(dark) > 600
+    dark.get_by_role("button", name="Colours: light").click()
+    assert brightness(dark) < 120
