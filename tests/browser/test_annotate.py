@@ -160,7 +160,7 @@ def test_too_few_prefixes_are_refused_and_nothing_is_lost(browse, desk):
     page, memory = begin(browse, address)
     mark(page, "1j1", "two", "s")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("at least 3")).to_be_visible()
+    expect(page.get_by_text("a pattern needs at least 3")).to_be_visible()
     is_on(page, memory)
     assert marked(page)[:2] == [[1], [1]]
     assert read(study) == []
