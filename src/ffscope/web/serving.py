@@ -119,7 +119,8 @@ def _listen(address: Address) -> socket.socket:
     ports = [address.port] if address.port is not None else range(8765, 8765 + _TRIES)
     refused: OSError | None = None
     for port in ports:
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named, since asyncio looks for it: otherwise small answers wait 40 ms for the other side's word.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((address.host, port))

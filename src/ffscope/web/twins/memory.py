@@ -93,7 +93,7 @@ def _by_quantile(sample: list[Row]) -> list[Row]:
 
 
 def _neighbours(tables: Tables, memory: Memory) -> tuple[str | None, str | None, str]:
-    """The searched memories before and after, and any other, drawn anew each time."""
+    """The searched memories before and after, and one of all, drawn anew each time."""
     query = "SELECT layer, memory FROM memories WHERE (layer, memory) {} (?, ?) ORDER BY layer {}, memory {} LIMIT 1"
     found = [tables.rows(query.format(sign, way, way), memory) for sign, way in (("<", "DESC"), (">", "ASC"))]
     before, after = (str(Memory(*rows[0])) if rows else None for rows in found)
