@@ -37,7 +37,9 @@ def main() -> None:
                 page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
                 page.goto(address + path)
                 page.wait_for_load_state("networkidle", timeout=120_000)
-                page.get_by_role("main").get_by_text("cosine" if name == "memory" else "With interventions").first.wait_for()
+                page.get_by_role("main").get_by_text(
+                    "cosine" if name == "memory" else "With interventions"
+                ).first.wait_for()
                 page.screenshot(path=HERE / f"{name}.png")
                 page.close()
         browser.close()
