@@ -1,5 +1,7 @@
 """Who may ask the explorer, and who may not."""
 
+import socket
+
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
@@ -7,7 +9,7 @@ from starlette.testclient import TestClient
 from ffscope.errors import InputError
 from ffscope.web.app import _refuse
 from ffscope.web.guard import HEADERS, PAGE_TOKEN, Guard, Rules
-from ffscope.web.serving import Address, _link, _token, checked_names
+from ffscope.web.serving import Address, _link, _listen, _token, checked_names
 
 TOKEN = "a-token-of-some-length"
 
@@ -161,3 +163,9 @@ def test_other_addresses_get_a_token_and_short_ones_are_refused():
     for name in ("https://explorer.example", "explorer.example:443", ""):
         with pytest.raises(InputError, match="--name"):
             checked_names((name,))
+
+
+def test_small_answers_are_not_held_back():
+    """asyncio sends them at once only where a socket names its protocol; else each waits 40 ms."""
+    with _listen(Address(port=0)) as listening:
+        assert listening.proto == socket.IPPROTO_TCP

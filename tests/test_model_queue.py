@@ -204,3 +204,17 @@ def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):
     failing.start()
     with pytest.raises(NoModel, match="SystemExit"):
         ask(failing, lambda live, stop: 1)
+
+
+def test_who_left_just_before_the_end_disturbs_nobody():
+    queue = ModelQueue(lambda: time.sleep(0.3) or Echo())
+
+    async def many():
+        gone = asyncio.create_task(queue.ask(lambda live, stop: 1, ticket="", is_gone=here))
+        stays = asyncio.create_task(queue.ask(lambda live, stop: 2, ticket="", is_gone=here))
+        await asyncio.sleep(0.05)
+        queue._jobs[0].answer.cancel()
+        queue.close()
+        return await asyncio.gather(gone, stays, return_exceptions=True)
+
+    assert isinstance(asyncio.run(many())[1], NoModel)

@@ -4,12 +4,14 @@ import json
 import math
 from functools import cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
 from ffscope.tokens import visible
 
+STATIC = Path(__file__).parent / "static"
 STYLES = ("style.css", "pages.css", "prompt.css", "annotate.css")
 
 

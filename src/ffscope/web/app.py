@@ -15,7 +15,8 @@ from starlette.staticfiles import StaticFiles
 
 import ffscope
 from ffscope.errors import FfscopeError, MemoryNameError, StudyError
-from ffscope.web.answers import Json, refusal, vega_bundle
+from ffscope.tokens import visible
+from ffscope.web.answers import STATIC, Json, refusal, vega_bundle
 from ffscope.web.guard import App, Guard, Rules, Scope
 from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
 from ffscope.web.routes import annotating, live, pages, reading
@@ -23,7 +24,6 @@ from ffscope.web.routes.asking import Refused
 from ffscope.web.studied import Studied
 
 logger = logging.getLogger(__name__)
-_STATIC = Path(__file__).parent / "static"
 # What an error means to whoever asked; the first that fits.
 _STATUS: dict[type[Exception], int] = {
     MemoryNameError: 404,
@@ -63,7 +63,7 @@ def make_app(
     app.state.studied, app.state.queue, app.state.rules = Studied(folder), queue, rules
     for part in (reading, live, annotating, pages):
         app.include_router(part.router)
-    app.mount("/static", StaticFiles(directory=_STATIC))
+    app.mount("/static", StaticFiles(directory=STATIC))
     for kind in (FfscopeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _refused)
     app.add_middleware(_Caught)
@@ -92,7 +92,7 @@ class _Caught:
         except Exception:
             if begun or scope["type"] != "http":
                 raise
-            logger.exception("%s failed", scope["path"])
+            logger.exception("%s failed", visible(scope["path"]))
             said = "Something went wrong in the server; the terminal where ffscope serve runs says what."
             await _refuse(scope, 500, said)(scope, receive, send)
 

@@ -15,13 +15,12 @@ from ffscope.memory import Memory
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.queries import Tables, checked, predictive_values, reading
 from ffscope.study import Study
-from ffscope.web.answers import STYLES, block, document, dumped, vega_bundle
+from ffscope.web.answers import STATIC, STYLES, block, document, dumped, vega_bundle
 from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin
 from ffscope.web.twins.missing import Missing
 from ffscope.web.twins.overview import about, overview_twin, read_summary
 
-_STATIC = Path(__file__).parent / "static"
 _PREDICTIVE = 100  # values that the report shows too
 # Scripts beside the page only: 'self' says nothing where pages are files.
 _CSP = (
@@ -132,7 +131,7 @@ class _Site:
         static = self.folder / "static"
         static.mkdir(parents=True, exist_ok=True)
         for name in (*STYLES, "icon.svg"):
-            (static / name).write_bytes((_STATIC / name).read_bytes())
+            (static / name).write_bytes((STATIC / name).read_bytes())
         (static / "vega.js").write_text(vega_bundle(), encoding="utf-8")
         (static / "ffscope.js").write_text(one_script(), encoding="utf-8")
 
@@ -149,7 +148,7 @@ def one_script() -> str:
 
     Modules import names as they are and no two declare the same, so that they can stand one after another in one function.
     """
-    sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(_STATIC.glob("*.js"))}
+    sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC.glob("*.js"))}
     last = sources.pop("main.js")  # which begins
     plain = (_as_plain(source) for source in (*sources.values(), last))
     return '"use strict";\n(() => {\n' + "\n".join(plain) + "\n})();\n"

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,8 +80,7 @@ class ModelQueue:
             if self._running:
                 self._running.left.set()
             self._changed.notify_all()
-        for job in waiting:
-            job.answer.set_exception(NoModel(_ENDING))
+        _send_away(waiting, _ENDING)
 
     @property
     def about(self) -> Any:
@@ -152,8 +151,7 @@ class ModelQueue:
         with self._changed:
             self._state, self._why = "failed", f"The model could not be loaded: {said}"
             jobs, self._jobs = self._jobs, deque()
-        for job in jobs:
-            job.answer.set_exception(NoModel(self._why))
+        _send_away(jobs, self._why)
 
     def _next(self) -> _Job | None:
         with self._changed:
@@ -171,6 +169,12 @@ class ModelQueue:
             job.answer.set_result(job.question(self.live, job.left.is_set))
         except BaseException as error:
             job.answer.set_exception(_told(error))
+
+
+def _send_away(jobs: Iterable[_Job], why: str) -> None:
+    for job in jobs:
+        if job.answer.set_running_or_notify_cancel():  # else whoever asked has gone just now
+            job.answer.set_exception(NoModel(why))
 
 
 def _told(error: BaseException) -> BaseException:

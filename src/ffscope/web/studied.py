@@ -8,6 +8,7 @@ from typing import Any
 
 from ffscope.queries import Tables
 from ffscope.study import Study
+from ffscope.tokens import visible
 from ffscope.web.twins.overview import about, overview_twin, read_summary
 
 logger = logging.getLogger(__name__)
@@ -76,5 +77,6 @@ class Studied:
         try:
             self.overview()
             tables.hold()
-        except Exception:  # questions are answered without it, or say what is wrong
-            logger.debug("The study could not be held in memory", exc_info=True)
+        except Exception as error:  # of whatever kind: questions are answered without it, or say what is wrong
+            said = visible(str(error), longest=None)
+            logger.warning("The study is read from its files, which is slower, and not held in memory: %s", said)

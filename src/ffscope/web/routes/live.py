@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from ffscope.errors import InputError, MemoryNameError
@@ -26,6 +26,14 @@ Numbers = Annotated[str, Query(max_length=5000, description="Memories with their
 Position = Annotated[
     int, Query(ge=-(10**6), le=10**6, description="A token, BOS included; from the end when negative.")
 ]
+
+
+def intervening(off: Off = "", scale: Numbers = "", set: Numbers = "") -> Interventions:
+    """What a link does to memories."""
+    return Interventions.parse(off, scale, set)
+
+
+Intervening = Annotated[Interventions, Depends(intervening)]
 
 
 @dataclass(frozen=True)
@@ -120,9 +128,7 @@ async def similar(request: Request, layer: Layer, number: Number, ticket: Ticket
 async def prompt(
     request: Request,
     text: Text,
-    off: Off = "",
-    scale: Numbers = "",
-    set: Numbers = "",
+    interventions: Intervening,
     position: Position = -1,
     of: Literal["output", "residual", "none"] = "output",
     lens: Literal["", "norm", "raw"] = "",
@@ -131,7 +137,7 @@ async def prompt(
 ) -> Json:
     """What every layer predicts at every token of a text, with and without interventions."""
     asked: dict[str, Any] = {"position": position, "of": of, "lens": lens or None, "memories": memories}
-    asked["interventions"] = Interventions.parse(off, scale, set)
+    asked["interventions"] = interventions
     return Json(await ask_model(request, ticket, lambda live, stop: live.prompt(text, **asked, stop=stop)))
 
 
@@ -141,16 +147,14 @@ async def why(
     text: Text,
     a: Annotated[str, Query(min_length=1, max_length=200, description="A token's text, or #id.")],
     b: Annotated[str, Query(min_length=1, max_length=200, description="Another's.")],
-    off: Off = "",
-    scale: Numbers = "",
-    set: Numbers = "",
+    interventions: Intervening,
     position: Position = -1,
     count: Annotated[int, Query(ge=1, le=200)] = 20,
     ticket: Ticket = "",
 ) -> Json:
     """Why token a rather than b: the memories that push the difference of their logits."""
     asked: dict[str, Any] = {"a": a, "b": b, "position": position, "count": count}
-    asked["interventions"] = Interventions.parse(off, scale, set)
+    asked["interventions"] = interventions
     return Json(await ask_model(request, ticket, lambda live, stop: live.why(text, **asked, stop=stop)))
 
 
@@ -158,12 +162,10 @@ async def why(
 async def text(
     request: Request,
     text: Text,
-    off: Off = "",
-    scale: Numbers = "",
-    set: Numbers = "",
+    interventions: Intervening,
     new_tokens: Annotated[int, Query(ge=1, le=1000)] = 20,
     ticket: Ticket = "",
 ) -> Json:
     """How the model goes on, with and without interventions; always by the likeliest token."""
-    asked: dict[str, Any] = {"new_tokens": new_tokens, "interventions": Interventions.parse(off, scale, set)}
+    asked: dict[str, Any] = {"new_tokens": new_tokens, "interventions": interventions}
     return Json(await ask_model(request, ticket, lambda live, stop: live.generate(text, **asked, stop=stop)))

@@ -49,7 +49,8 @@ def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
     study = tables.study
     page = memory_page(tables, str(memory))
     top = page.value.token if page.value else None
-    sample = [replace(shown(one, top), quantile=_quantile(page, one.coefficient)) for one in page.sample]
+    edges = study.settings["histogram_edges"]
+    sample = [replace(shown(one, top), quantile=_quantile(page, edges, one.coefficient)) for one in page.sample]
     taken = ("memory", "model", "dtype", "seen", "fired", "mean", "maximum", "histogram", "value", "patterns")
     before, after, random = _neighbours(tables, memory)
     return MemoryTwin(
@@ -57,7 +58,7 @@ def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
         layer=memory.layer,
         number=memory.memory,
         lens=study.settings.get("lens"),
-        histogram_edges=study.settings["histogram_edges"],
+        histogram_edges=edges,
         triggers=folded(page.triggers, top),
         quantiles=_by_quantile(sample),
         sample=sample,
@@ -71,13 +72,12 @@ def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
     )
 
 
-def _quantile(page: MemoryPage, coefficient: float) -> float | None:
+def _quantile(page: MemoryPage, edges: list[float], coefficient: float) -> float | None:
     """The share of firing prefixes in bins below a coefficient's, and half of those in its own: a histogram knows no more."""
-    edges = len(page.histogram) // 2
-    above = page.histogram[edges + 1 :]
+    above = page.histogram[len(page.histogram) // 2 + 1 :]  # behind the bin of 0
     if not sum(above):
         return None
-    at = min(bisect_right([2.0**k for k in range(-8, 13)], coefficient), len(above) - 1)
+    at = min(bisect_right(edges, coefficient), len(above) - 1)
     return (sum(above[:at]) + above[at] / 2) / sum(above)
 
 
