@@ -1,5 +1,6 @@
 """How a layer's update is made: how many memories are active, and whether any of them alone predicts what their sum does."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
+from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.running.observing import Observer, View
 from ffscope.study import Study
@@ -24,7 +26,8 @@ class Composition(Observer):
     def __init__(self, study: Study, model: MemoryModel, *, lens: str, count: int) -> None:
         study.need("values", {"lens": lens})
         self.settings = {"lens": lens, "examples": count}
-        self._values = [_Values(study, layer, model.device) for layer in range(model.layers)]
+        reading = None if model.top is None else model.lens(lens)
+        self._values = [_Values(study, reading, layer, model.device) for layer in range(model.layers)]
 
     def rows(self, view: View) -> dict[str, Any]:
         layers = [self._layer(view, layer) for layer in range(len(self._values))]
@@ -49,16 +52,26 @@ class Composition(Observer):
 class _Values:
     """What a study knows of a layer's values: norms, and the tokens that they and their opposites rank highest."""
 
-    def __init__(self, study: Study, layer: int, device: torch.device) -> None:
+    def __init__(self, study: Study, lens: Lens | None, layer: int, device: torch.device) -> None:
         columns = ["norm", "top_tokens", "bottom_tokens"]
         table = pq.read_table(study.path("values.parquet"), columns=columns, filters=[("layer", "==", layer)])
         self.norm = torch.from_numpy(table["norm"].to_numpy().copy()).to(device)
-        self.top, self.bottom = (_firsts(table[name]).to(device) for name in columns[1:])
+        self.top, self._bottom = (_firsts(table[name]).to(device) for name in columns[1:])
+        self._lens, self._layer = lens, layer
+
+    @cached_property
+    def opposite(self) -> Int[Tensor, "memory"]:
+        """What the opposites of the values promote: what they suppress, unless the lens is no linear map; then it is read."""
+        if self._lens is None or self._lens.linear:
+            return self._bottom
+        return self._lens.update_tops(-self._lens.value_updates(self._layer))
 
     def matches(self, coefficients: Float[Tensor, "n memory"], ff_top: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """How many memories promote what the layer does: a value, or with a negative coefficient its opposite."""
-        promoted = (coefficients > 0) & (self.top == ff_top[:, None])
-        return (promoted | ((coefficients < 0) & (self.bottom == ff_top[:, None]))).sum(-1)
+        promoted, negative = (coefficients > 0) & (self.top == ff_top[:, None]), coefficients < 0
+        if not negative.any():
+            return promoted.sum(-1)
+        return (promoted | (negative & (self.opposite == ff_top[:, None]))).sum(-1)
 
 
 def _firsts(lists: Any) -> Tensor:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from ffscope.axes import Float, Int
 from ffscope.cases import case
 from ffscope.corpus.batches import Array
 from ffscope.models.lens import Lens
@@ -43,20 +44,31 @@ class Refinement(Observer):
         prediction, ff_top = view.prediction, view.ff_top(layer)
         assert prediction is not None  # a model with a lens predicts
         assert ff_top is not None
-        residual = self.lens.states(view.states.residual[layer])
+        before, probability, rank = self._residual(view.states.residual[layer], prediction)
         tops = {
-            "residual_top": _whole(top(residual)),
+            "residual_top": _whole(before),
             "ff_top": _whole(ff_top),
-            "output_top": _whole(top(self.lens.states(view.states.output[layer]))),
+            "output_top": _whole(self.lens.state_tops(view.states.output[layer])),
         }
         return {
             "example": view.examples,
             "layer": np.full(len(view.examples), layer),
             **tops,
-            "residual_prob": probabilities_of(prediction[:, None], residual)[:, 0].float().cpu().numpy(),
-            "residual_rank": _whole(rank_of(prediction, residual)),
+            "residual_prob": probability.float().cpu().numpy(),
+            "residual_rank": _whole(rank),
             "case": np.array([case(*three) for three in zip(*(t.tolist() for t in tops.values()), strict=True)]),
         }
+
+    def _residual(
+        self, states: Float[Tensor, "n hidden"], prediction: Int[Tensor, "n"]
+    ) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"], Int[Tensor, "n"]]:
+        """What residuals predict, and how likely the model's prediction is to them and where it ranks."""
+        read = []
+        for some, wanted in zip(states.split(self.lens.chunk), prediction.split(self.lens.chunk), strict=True):
+            logits = self.lens.states(some)
+            read.append((top(logits), probabilities_of(wanted[:, None], logits)[:, 0], rank_of(wanted, logits)))
+        tops, probabilities, ranks = map(torch.cat, zip(*read, strict=True))
+        return tops, probabilities, ranks
 
 
 def write_last_layer(study: Study, lens: Lens) -> float:
@@ -90,7 +102,7 @@ def write_last_layer(study: Study, lens: Lens) -> float:
 @torch.no_grad()
 def similarity(lens: Lens, one: Array, other: Array) -> Array:
     """The cosine of tokens' unembedding rows."""
-    rows, others = (lens.unembedding.T[torch.from_numpy(tokens).long()].float() for tokens in (one, other))
+    rows, others = (lens.unembedding.rows(torch.from_numpy(tokens).long()) for tokens in (one, other))
     return torch.nn.functional.cosine_similarity(rows, others, dim=-1).cpu().numpy()
 
 

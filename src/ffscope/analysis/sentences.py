@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.sentences import Cutter, Seen, Sentence
+from ffscope.corpus.sentences import Cutter, Seen, Sentence, reads_words
 from ffscope.errors import CorpusError
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.schemas import SCHEMAS
@@ -22,6 +22,7 @@ from ffscope.tokens import spelling
 logger = logging.getLogger(__name__)
 
 _EVERY = 20  # of so many documents, the last is held out
+_UNKNOWN = 0.1  # of all words, from where on a person is told
 _ROWS = 1024  # of a row group: what is in memory at once
 
 
@@ -79,7 +80,10 @@ class _Text:
     def __init__(self, tokenizer: Any, reading: Reading) -> None:
         self.reading = reading
         self.cutter = Cutter(tokenizer, language=reading.language, max_tokens=reading.max_tokens)
-        self.corpora = [Corpus(source, field=reading.field) for source in (reading.corpus, reading.held_out) if source]
+        words = reads_words(tokenizer)
+        self._unknown = tokenizer.unk_token_id if words else None
+        sources = [source for source in (reading.corpus, reading.held_out) if source]
+        self.corpora = [Corpus(source, field=reading.field, words=words) for source in sources]
         self.counts: Counter[str] = Counter()
         self._seen: Seen | None = None  # where duplicates are dropped, and while they are
         self._digest = blake2b(digest_size=16)
@@ -169,6 +173,7 @@ class _Text:
         self.counts.update(
             {"sentences": 1, "prefixes": length, "cut": int(sentence.cut), side: 1, f"{side} prefixes": length}
         )
+        self.counts["unknown"] += sentence.tokens.count(self._unknown) if self._unknown is not None else 0
         self._digest.update(f"{side} {sentence.tokens} {sentence.next_token}\n".encode())
         return {
             "sentence": number,
@@ -197,6 +202,13 @@ class _Text:
         left_out = self._left_out()
         if left_out:
             logger.warning("Read %d sentences%s.", self.counts["sentences"], left_out)
+        unknown = self.counts["unknown"] / max(1, self.counts["prefixes"])
+        if unknown > _UNKNOWN:
+            logger.warning(
+                "%.0f %% of the words are not in the model's dictionary. It reads words parted by spaces, punctuation too, as in "
+                "WikiText's .tokens files.",
+                100 * unknown,
+            )
 
     def _left_out(self) -> str:
         counts = [f"{count} {what}" for what, count in self._skipped().items()]

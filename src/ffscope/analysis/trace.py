@@ -55,9 +55,9 @@ def steps(model: MemoryModel, trace: Trace, *, position: int, memories: int, len
 @torch.no_grad()
 def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[int, float]) -> list[list[str]]:
     """The three tokens that each of some memories of a layer promotes with its coefficient."""
-    logits = lens.values(layer, list(coefficients))
-    signs = torch.tensor([-1 if coefficient < 0 else 1 for coefficient in coefficients.values()]).to(logits)
-    highest = (logits * signs[:, None]).topk(3).indices.tolist()
+    values = lens.value_updates(layer, list(coefficients))
+    signs = torch.tensor([-1 if coefficient < 0 else 1 for coefficient in coefficients.values()]).to(values)
+    highest = lens.updates(values * signs[:, None]).topk(3).indices.tolist()
     return [[spelling(model.tokenizer, token) for token in row] for row in highest]
 
 

@@ -55,7 +55,7 @@ def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) ->
     }
     if lens is not None:
         next_tokens = _next_tokens(study, layer, count)
-        outside = (next_tokens < 0) | (next_tokens >= lens.unembedding.shape[1])
+        outside = (next_tokens < 0) | (next_tokens >= lens.unembedding.vocab)
         asked = next_tokens.masked_fill(outside, 0).to(values.device).split(lens.chunk)
         chunks = [
             (*_tokens(logits), rank_of(tokens, logits))

@@ -31,12 +31,15 @@ class Document:
 
 
 class Corpus:
-    """The documents that a source names, read anew each time they are asked for."""
+    """The documents that a source names, read anew each time they are asked for.
 
-    def __init__(self, source: str, *, field: str = "text") -> None:
+    WikiText's .tokens are read as people write them; with `words` as they are, for a model that was trained on them so.
+    """
+
+    def __init__(self, source: str, *, field: str = "text", words: bool = False) -> None:
         if not source.strip():
             raise CorpusError("No corpus was named. Name a file, a folder, hf:NAME, or the bundled vital-articles.")
-        self.source, self.field = source, field
+        self.source, self.field, self.words = source, field, words
         self.skipped: Counter[str] = Counter()
         self.files = _files(source)
 
@@ -59,7 +62,7 @@ class Corpus:
 
     def _wikitext(self, file: Path) -> Iterator[Document]:
         for title, paragraphs in articles(lines(file, self.skipped)):
-            yield Document(self._paragraphs(map(detokenized, paragraphs)), title=title)
+            yield Document(self._paragraphs(paragraphs if self.words else map(detokenized, paragraphs)), title=title)
 
     def _jsonl(self, file: Path) -> Iterator[Document]:
         yield from self._rows(self._parsed(file, records(file, self.skipped)), str(file))

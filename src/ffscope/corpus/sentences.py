@@ -4,11 +4,12 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 NO_TOKEN = -1
 """Stands for the next token where a paragraph ends and the tokenizer has no EOS."""
+_POINT = "@.@", "@,@"  # as WikiText writes the point of 5.5, which ends no sentence; a comma is as long
 _TOGETHER = (64, 200_000)  # paragraphs and characters that are tokenized in one call
 
 
@@ -20,6 +21,14 @@ class Sentence(NamedTuple):
     ends: list[int]
     next_token: int
     cut: bool  # whether it had more tokens than are kept
+
+
+def reads_words(tokenizer: Any) -> bool:
+    """Whether a tokenizer takes whatever stands between spaces for one token."""
+    from tokenizers.models import WordLevel
+
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return isinstance(getattr(backend, "model", None), WordLevel)
 
 
 class Cutter:
@@ -57,10 +66,11 @@ class Cutter:
     def _cut(self, text: str, tokens: list[int], starts: list[int] | None, ends: list[int]) -> list[Sentence]:
         import sentencex
 
-        parts = sentencex.segment(self.language, text)
+        parts = sentencex.segment(self.language, text.replace(*_POINT))
         edges = [0, *accumulate(len(part) for part in parts)]
         first, found = 0, []
-        for part, begin, end in zip(parts, edges, edges[1:], strict=False):
+        for begin, end in pairwise(edges):
+            part = text[begin:end]
             # A token belongs to the sentence of its first character that is not white space. Behind a sentence's last such
             # character, that is the next sentence's.
             last = len(tokens) if end == edges[-1] else self._before(text, begin + len(part.rstrip()), starts)

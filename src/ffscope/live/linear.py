@@ -1,6 +1,5 @@
 """Norms with their scale held as it is in one run: what they do to each term of a sum is then linear."""
 
-import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from torch import Tensor
 from ffscope.axes import Float
 from ffscope.errors import LensError
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.lens import Lens, NormLens, written
+from ffscope.models.lens import NormLens, written
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.precision import tolerance
 
@@ -21,10 +20,11 @@ class Difference(NamedTuple):
     """A's logit minus B's at one state, and how it is made: total = state · along + bias."""
 
     logits: float  # as the model has them
-    total: float  # without the cap
+    total: float  # without the cap, or without an adaptive softmax's normalisers
     along: Float[Tensor, "hidden"]
     bias: float
     cap: float | None
+    bands: bool  # whether the two are normalised apart
 
 
 def refuse_norms_between(model: MemoryModel, layers: list[int]) -> None:
@@ -43,18 +43,17 @@ def refuse_norms_between(model: MemoryModel, layers: list[int]) -> None:
 def difference_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: int) -> Difference:
     """Two tokens' logits at the last output of a position, read with the final norm's scale held."""
     lens = model.lens("norm")
-    free = copy.copy(lens)
-    assert isinstance(free, NormLens)
-    cap, free.cap = free.cap, None
-    nothing, logits = free.states(torch.zeros_like(state)).double(), free.states(state).double()
-    held = _factor(lens.updates(state), logits - nothing, limit=_limit(model), what="the logits")
+    assert isinstance(lens, NormLens)
+    nothing, scores = lens.state_scores(torch.zeros_like(state)).double(), lens.state_scores(state).double()
+    held = _factor(lens.update_scores(state), scores - nothing, limit=_limit(model), what="the logits")
     own = lens.states(state).double()
     return Difference(
         logits=(own[a] - own[b]).item(),
-        total=(logits[a] - logits[b]).item(),
+        total=(scores[a] - scores[b]).item(),
         along=held * _direction(lambda vector: _apart(lens, vector, a, b), state),
         bias=(nothing[a] - nothing[b]).item(),
-        cap=cap,
+        cap=lens.cap,
+        bands=lens.unembedding.band(a) != lens.unembedding.band(b),
     )
 
 
@@ -76,8 +75,8 @@ def along_values(
     return own * _factor(linear, given, limit=_limit(model), what="a feed-forward layer's norm")
 
 
-def _apart(lens: Lens, vector: Tensor, a: int, b: int) -> Tensor:
-    logits = lens.updates(vector)
+def _apart(lens: NormLens, vector: Tensor, a: int, b: int) -> Tensor:
+    logits = lens.update_scores(vector)
     return (logits[a] - logits[b]).double()
 
 

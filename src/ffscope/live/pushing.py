@@ -56,7 +56,7 @@ def explain(
     stop: Stop,
 ) -> Why:
     """The difference of two tokens' logits at a position of one run, taken apart."""
-    vocab = model.lens("norm").unembedding.shape[1]
+    vocab = model.lens("norm").unembedding.vocab
     refuse_norms_between(model, predicting(model))
     one, other = choose(model, a, vocab=vocab), choose(model, b, vocab=vocab)
     if one.id == other.id:
@@ -82,6 +82,11 @@ def explain(
 
 
 def _note(difference: Difference) -> str | None:
+    if difference.bands:
+        return (
+            "The two tokens are in different bands of this model's adaptive softmax, and each band has a normaliser of its own; "
+            "the pushes add up to the difference before them."
+        )
     if difference.cap is None:
         return None
     return f"This model caps its logits at ±{difference.cap:g}; the pushes add up to the difference before the cap."

@@ -23,6 +23,7 @@ from ffscope.models.inputs import RUNNING, logits_of, random_inputs
 from ffscope.models.lens import NormLens
 from ffscope.models.parts import activation
 from ffscope.models.precision import relative_error, sum_error, tolerance
+from ffscope.models.unembedding import unembedding
 
 _COMMON = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu", "tanh", "sigmoid")
 
@@ -296,7 +297,7 @@ def _tops(model: Any, seen: _Seen, path: str, layout: Block) -> tuple[Top, ...]:
         return ()
     for top in _top_candidates(model, seen, path, layout):
         try:
-            logits = NormLens(model, top, head).states(state)
+            logits = NormLens(model, top, unembedding(head)).states(state)
         except RUNNING:  # a module that wants more than the state
             continue
         for scale in (1.0, _fitted(wanted, logits)):

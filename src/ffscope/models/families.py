@@ -156,6 +156,17 @@ FAMILIES: dict[str, Family] = {
             Top(("decoder.layers.-1.final_layer_norm", "decoder.project_out")),
         ),
     ),
+    "adaptive_lm": Family(
+        ("layers",),
+        (
+            Block((_FC,), residual="in:final_layer_norm", when={"norm_before": True}),
+            Block((_FC,), residual="in:fc1", output="in:final_layer_norm"),
+        ),
+        (
+            Top(("layer_norm", "project_out_dim"), when={"norm_before": True}),
+            Top(("layers.-1.final_layer_norm", "project_out_dim")),
+        ),
+    ),
     "bloom": Family(
         ("h",),
         (

@@ -85,13 +85,19 @@ def random_inputs(model: Any, *, batch: int, length: int, seed: int = 0) -> Inpu
             f"{type(model).__name__} takes {model.main_input_name}; expected a model that takes text (input_ids) or images "
             "(pixel_values). Its layers cannot be proven without an input."
         )
-    vocab = model.get_input_embeddings().weight.shape[0]
+    vocab = vocabulary(model)
     names = ["input_ids"]
     if getattr(config, "is_encoder_decoder", False):
         names.append("decoder_input_ids")
     # Each stack gets a length of its own, so that none is taken for the other.
     ids = {name: torch.randint(vocab, (batch, length - i), generator=generator) for i, name in enumerate(names)}
     return encode(model, None, ids)
+
+
+def vocabulary(model: Any) -> int:
+    """How many tokens the model has embeddings for."""
+    embeddings = model.get_input_embeddings()
+    return embeddings.weight.shape[0] if hasattr(embeddings, "weight") else embeddings.num_embeddings
 
 
 def bos_token(tokenizer: Any) -> int | None:
@@ -129,7 +135,7 @@ def _as_batch(ids: Any) -> Tensor:
 
 
 def _check_ids(model: Any, ids: Tensor, *, reserved: int) -> None:
-    vocab = model.get_input_embeddings().weight.shape[0]
+    vocab = vocabulary(model)
     if ids.min() < 0 or ids.max() >= vocab:
         wrong = ids[(ids < 0) | (ids >= vocab)][0].item()
         raise InputError(f"Token id {wrong} is outside the vocabulary. This model takes ids from 0 to {vocab - 1}.")

@@ -13,6 +13,8 @@ from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward, number
 from ffscope.models.hooks import copied, find
 from ffscope.models.parts import activation, projection
+from ffscope.models.ranking import top as highest
+from ffscope.models.unembedding import Unembedding, unembedding
 
 LENSES = ("norm", "raw")
 _LOGITS, _LOGITS_ELSEWHERE = 2**24, 2**27  # bytes read at once: what a CPU's caches like, and what fills a GPU
@@ -26,12 +28,12 @@ class Lens(ABC):
 
     name: str
 
-    def __init__(self, unembedding: nn.Module, layers: Sequence[FeedForward]) -> None:
-        self.unembedding = projection(unembedding)
+    def __init__(self, unembedding: Unembedding, layers: Sequence[FeedForward]) -> None:
+        self.unembedding = unembedding
         self.layers = layers
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(hidden {self.unembedding.shape[0]} → vocabulary {self.unembedding.shape[1]})"
+        return f"{type(self).__name__}(hidden {self.unembedding.width} → vocabulary {self.unembedding.vocab})"
 
     @abstractmethod
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
@@ -41,15 +43,32 @@ class Lens(ABC):
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         """What y, or a value as it is written to the residual, promotes."""
 
+    @property
+    def linear(self) -> bool:
+        """Whether an update's reading is the sum of its terms' readings, so that its opposite promotes what it suppresses."""
+        return True
+
+    def state_tops(self, states: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
+        """The token that each state predicts."""
+        return torch.cat([highest(self.states(some)) for some in states.split(self.chunk)])
+
+    def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
+        """The token that each update promotes most."""
+        return torch.cat([highest(self.updates(some)) for some in updates.split(self.chunk)])
+
     def values(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
         """What a layer's values promote: all of them, or those that a list of indices or a slice chooses."""
-        return self.updates(written(self.layers[layer], self.layers[layer].values()[chosen]))
+        return self.updates(self.value_updates(layer, chosen))
+
+    def value_updates(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory hidden"]:
+        """A layer's values as they reach the residual."""
+        return written(self.layers[layer], self.layers[layer].values()[chosen])
 
     @property
     def chunk(self) -> int:
         """How many vectors are read at once where there are many."""
         room = _LOGITS if self.unembedding.device.type == "cpu" else _LOGITS_ELSEWHERE
-        return max(1, room // (4 * self.unembedding.shape[1]))
+        return max(1, room // (4 * self.unembedding.vocab))
 
     @torch.no_grad()
     def value_chunks(
@@ -68,14 +87,14 @@ class RawLens(Lens):
 
     name = "raw"
 
-    def __init__(self, unembedding: nn.Module, layers: Sequence[FeedForward], widths: list[nn.Module]) -> None:
+    def __init__(self, unembedding: Unembedding, layers: Sequence[FeedForward], widths: list[nn.Module]) -> None:
         super().__init__(unembedding, layers)
         self.widths = [projection(module) for module in widths]  # from the residual's width to the embedding's
 
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         for width in self.widths:
             states = states.to(width.dtype) @ width
-        return _finely(states, self.unembedding)
+        return self.unembedding.plain(states)
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         return self.states(updates)
@@ -86,9 +105,8 @@ class NormLens(Lens):
 
     name = "norm"
 
-    def __init__(self, model: Any, top: Top, unembedding: nn.Module, layers: Sequence[FeedForward] = ()) -> None:
+    def __init__(self, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward] = ()) -> None:
         super().__init__(unembedding, layers)
-        self.head = unembedding
         self.steps = steps(model, top)
         self.scale = number(top.scale, model.config)
         self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
@@ -96,47 +114,73 @@ class NormLens(Lens):
         self.hidden: int = model.config.get_text_config().hidden_size
         self._linear: list[Map] | None = None
 
+    @property
+    def linear(self) -> bool:
+        return self.unembedding.linear
+
     @torch.no_grad()
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        states = states.to(self.unembedding.dtype)
-        for step in self.steps:
-            states = step(states)
-        logits = self.head(states) * self.scale
-        if self.bias is not None:
-            logits = logits + self.bias.reshape(-1)
+        logits = self._moved(self.unembedding.logits(self._at_the_top(states)))
         return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        return self.unembedding.promoted(self._directed(updates)) * self.scale
+
+    @torch.no_grad()
+    def state_scores(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        """The logits of states before the cap, or before the normalisers of an adaptive softmax."""
+        return self._moved(self.unembedding.scores(self._at_the_top(states)))
+
+    def update_scores(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
+        """What updates add to `state_scores`, but for the scale that a norm has there."""
+        return self.unembedding.pushed(self._directed(updates)) * self.scale
+
+    @torch.no_grad()
+    def state_tops(self, states: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
+        if self.bias is not None or self.cap is not None:  # which may change who is first
+            return super().state_tops(states)
+        return torch.cat([self.unembedding.top(self._at_the_top(some)) for some in states.split(self.chunk)])
+
+    @torch.no_grad()
+    def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
+        return torch.cat([self.unembedding.top_promoted(self._directed(some)) for some in updates.split(self.chunk)])
+
+    def _at_the_top(self, states: Tensor) -> Tensor:
+        """States as the unembedding gets them."""
+        states = states.to(self.unembedding.dtype)
+        for step in self.steps:
+            states = step(states)
+        return states
+
+    def _directed(self, updates: Tensor) -> Tensor:
+        """Updates through the linear part of the same steps."""
         if self._linear is None:
             self._linear = [linear_part(step, self.hidden) for step in self.steps]
         for step in self._linear:
             updates = step(updates)
-        return _finely(updates, self.unembedding) * self.scale
+        return updates
 
-
-def _finely(
-    vectors: Float[Tensor, "*at hidden"], unembedding: Float[Tensor, "hidden vocab"]
-) -> Float[Tensor, "*at vocab"]:
-    """A product in float32 at least: half precision has fewer numbers than a vocabulary tokens, so most would rank alike."""
-    exact = torch.promote_types(unembedding.dtype, torch.float32)
-    return vectors.to(exact) @ unembedding.to(exact)
+    def _moved(self, logits: Tensor) -> Tensor:
+        logits = logits * self.scale
+        return logits if self.bias is None else logits + self.bias.reshape(-1)
 
 
 def make_lens(name: str, model: Any, top: Top | None, layers: Sequence[FeedForward]) -> Lens:
     """The lens of that name for a transformers model."""
     if name not in LENSES:
         raise LensError(f"There is no lens {name!r}. Choose one of: {', '.join(LENSES)}.")
-    unembedding = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    if top is None or unembedding is None:
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if top is None or head is None:
         raise LensError(
             f"{type(model).__name__} has no unembedding, so its vectors cannot be read over a vocabulary. "
             "Load the model with its language-modelling head."
         )
+    reading = unembedding(head)
     if name == "norm":
-        return NormLens(model, top, unembedding, layers)
-    if projection(unembedding).shape[0] == model.config.get_text_config().hidden_size:
-        return RawLens(unembedding, layers, [])
-    return RawLens(unembedding, layers, [step for step in steps(model, top) if isinstance(step, nn.Linear)])
+        return NormLens(model, top, reading, layers)
+    if reading.width == model.config.get_text_config().hidden_size:
+        return RawLens(reading, layers, [])
+    return RawLens(reading, layers, [step for step in steps(model, top) if isinstance(step, nn.Linear)])
 
 
 def steps(model: Any, top: Top) -> list[Map]:

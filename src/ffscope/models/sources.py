@@ -1,4 +1,4 @@
-"""A hub name, a folder, a GGUF file or a bundled default as a model and its tokenizer."""
+"""A hub name, a folder, a GGUF file, a fairseq checkpoint or a bundled default as a model and its tokenizer."""
 
 import difflib
 import hashlib
@@ -35,6 +35,7 @@ from transformers import (
 from transformers.utils import cached_file
 
 from ffscope.errors import FfscopeError, SourceError
+from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,9 @@ def read_source(
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     with _one_sentence(source):
+        if checkpoint := find_checkpoint(source):
+            model = read_checkpoint(checkpoint, kind)
+            return model.to(where), read_tokenizer(checkpoint, model)
         folder, arguments = _found(source, trust_remote_code)
         return _model(folder, kind, arguments).to(where), _tokenizer(folder, arguments)
 
@@ -71,6 +75,8 @@ def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remo
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     with _one_sentence(source):
+        if checkpoint := find_checkpoint(source):
+            return read_checkpoint(checkpoint, kind).to(where)
         folder, arguments = _found(source, trust_remote_code)
         return _model(folder, kind, arguments).to(where)
 

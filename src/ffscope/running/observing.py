@@ -17,7 +17,6 @@ from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.errors import CorpusError
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel, States
-from ffscope.models.ranking import top
 from ffscope.progress import Progress, Tell, nobody
 from ffscope.running.parts import Parts
 from ffscope.running.passes import bos_of, by_length, sentence_inputs
@@ -48,14 +47,14 @@ class View:
     @cached_property
     def prediction(self) -> Int[Tensor, "n"] | None:
         """The model's own prediction, whatever the lens; None where it has no unembedding."""
-        return None if self.model.top is None else top(self.model.lens("norm").states(self.states.output[-1]))
+        return None if self.model.top is None else self.model.lens("norm").state_tops(self.states.output[-1])
 
     def ff_top(self, layer: int) -> Int[Tensor, "n"] | None:
         """What a layer's update predicts; read once, since composition and refinement both ask."""
         if self.lens is None:
             return None
         if layer not in self._ff_tops:
-            self._ff_tops[layer] = top(self.lens.updates(self.states.update[layer]))
+            self._ff_tops[layer] = self.lens.update_tops(self.states.update[layer])
         return self._ff_tops[layer]
 
 

@@ -1,0 +1,1 @@
+"""fairseq's checkpoints of adaptive language models, read without fairseq."""

@@ -1,0 +1,126 @@
+"""A checkpoint's pickle, opened without running anything that it names.
+
+Tensors are made by torch's own unpickler of weights. Of all else that fairseq puts beside them (its arguments, omegaconf's trees,
+meters) only the contents are kept: each such class becomes a `Record`, which does nothing. Any other name is refused.
+"""
+
+import pickle
+import pickletools
+import zipfile
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ffscope.errors import SourceError
+
+_RECORDED_MODULES = ("fairseq", "omegaconf")
+_RECORDED = (
+    "_codecs.encode",  # numbers that numpy wrote
+    "argparse.Namespace",
+    "numpy._core.multiarray.scalar",
+    "numpy.core.multiarray.scalar",
+    "numpy.dtype",
+    "typing.Any",  # the types that omegaconf notes of its nodes
+    *(f"builtins.{name}" for name in ("bool", "bytes", "dict", "float", "int", "list", "object", "str", "tuple")),
+)
+_MADE: dict[str, Any] = {"collections.defaultdict": lambda *_given: {}, "collections.deque": lambda *_given: []}
+"""Filled one by one when they are read, so a record will not do."""
+_PLAIN = ("collections.OrderedDict", "collections.Counter", "builtins.set")  # torch makes them itself
+# A file of torch before 1.6 is several pickles; this number is the first of them.
+_OLD_START = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
+_ZIP_START = b"PK\x03\x04"
+_LONGEST = 64 * 2**20  # bytes of a pickle whose names are read
+
+
+class Record:
+    """Stands for an object of a class that is not here: what it held, under its names."""
+
+    def __new__(cls, *_given: Any, **_named: Any) -> "Record":
+        return super().__new__(cls)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.__dict__.update(named)
+        self.given = given
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+
+def load_checkpoint(file: Path) -> dict[str, Any]:
+    """What a checkpoint holds; one that is damaged, or names what it should not, is refused with a sentence."""
+    try:
+        with torch.serialization.safe_globals(_allowed(file)):
+            found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+    except SourceError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise SourceError(
+            f"{file} is a pickle of more than weights and arguments, so it is not opened ({_reason(error)}). "
+            "Expected a checkpoint as fairseq writes it."
+        ) from error
+    # A file that is not whole breaks its readers in every way.
+    except Exception as error:
+        raise SourceError(
+            f"{file} cannot be read ({_reason(error)}): it is damaged or cut short. Fetch it again."
+        ) from error
+    if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
+        raise SourceError(
+            f"{file} holds no model. Expected a checkpoint as fairseq writes it, with 'model' and 'args' or 'cfg'."
+        )
+    return found
+
+
+def _allowed(file: Path) -> list[Any]:
+    """What stands for each name in the pickle that torch does not know; torch has the last word on those that it does."""
+    names = set(_names(file))
+    records = {name for name in names if name in _RECORDED or name.split(".")[0] in _RECORDED_MODULES}
+    known = {*records, *_MADE, *_PLAIN}
+    unexpected = sorted(name for name in names - known if not name.startswith("torch."))
+    if unexpected:
+        raise SourceError(
+            f"{file} is a pickle that names {', '.join(unexpected[:5])}, so it is not opened: a name in a pickle can run code. "
+            "Expected weights and the arguments of fairseq, and nothing else."
+        )
+    return [*((Record, name) for name in records), *((made, name) for name, made in _MADE.items())]
+
+
+def _names(file: Path) -> Iterator[str]:
+    """The `module.name` of everything that a checkpoint's pickles refer to."""
+    with file.open("rb") as stream:
+        start = stream.read(len(_OLD_START))
+        stream.seek(0)
+        if start == _OLD_START:
+            for _ in range(4):  # the number, the format's version, the machine, and what was saved
+                yield from _names_of(stream)
+            return
+    if not start.startswith(_ZIP_START):
+        raise SourceError(f"{file} is no checkpoint: expected a file that torch.save wrote. Fetch it again.")
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith("data.pkl"):
+                if member.file_size > _LONGEST:
+                    raise SourceError(
+                        f"{file} has {member.file_size} bytes of arguments. Expected weights and a few arguments."
+                    )
+                with archive.open(member) as stream:
+                    yield from _names_of(stream)
+
+
+def _names_of(stream: Any) -> Iterator[str]:
+    """The names of one pickle, as torch reads them: Python 2's as today's. Other ways to name something it does not read."""
+    for code, argument, _ in pickletools.genops(stream):
+        if code.name == "GLOBAL":
+            module, name = str(argument).split(" ", 1)
+            module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+            yield f"{module}.{name}"
+
+
+def _reason(error: Exception) -> str:
+    """The line that tells what is wrong; torch puts advice before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    told = next((line for line in lines if line.startswith("WeightsUnpickler error")), lines[0])
+    return told.removeprefix("WeightsUnpickler error: ").split(". ")[0].rstrip(".")
