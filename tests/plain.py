@@ -300,7 +300,48 @@ def bart(m: Any) -> Family:
     )
 
 
+def adaptive_lm(m: Any) -> Family:
+    """Tied: words are read as they are written; band 0 without its projection, the others by theirs, turned."""
+    bands = [(band[0].weight, band[1].weight) for band in m.embed_tokens.embeddings]
+    tails = [(widening.T, rows) for rows, widening in bands[1:]]
+    return _adaptive(m, bands[0][0], m.adaptive_softmax.head.class_proj.weight, tails, lambda h: h, lambda v: v)
+
+
+def adaptive_lm_untied(m: Any) -> Family:
+    """The head's rows are words, then classes; a final norm and a narrower output stand before them."""
+    head, tails = m.adaptive_softmax.head.weight, [(t["0"].weight, t["2"].weight) for t in m.adaptive_softmax.tail]
+    words, classes = head[: -len(tails)], head[-len(tails) :]
+    narrow = m.project_out_dim.weight
+    family = _adaptive(
+        m, words, classes, tails, lambda h: m.layer_norm(h) @ narrow.T, lambda v: centred(m.layer_norm, v) @ narrow.T
+    )
+    return replace(family, raw=lambda h: h @ narrow.T @ family.unembedding.T)
+
+
+def _adaptive(m: Any, words: Tensor, classes: Tensor, tails: list[Any], top: Map, linear_top: Map) -> Family:
+    def log_probs(x: Tensor) -> Tensor:
+        head = torch.log_softmax(torch.cat([x @ words.T, x @ classes.T], -1), -1)
+        found = [head[..., : len(words)]]
+        for i, (narrowing, rows) in enumerate(tails):
+            found.append(head[..., len(words) + i, None] + torch.log_softmax(x @ narrowing.T @ rows.T, -1))
+        return torch.cat(found, -1)
+
+    unembedding = torch.cat([words, *(rows @ narrowing for narrowing, rows in tails)])
+    return Family(
+        [
+            linear(m, f"{at}.fc2", lambda p, at=at: p.into(f"{at}.final_layer_norm"), f"{at}.fc2")
+            for at in ("layers.0", "layers.1", "layers.2")
+        ],
+        states=lambda h: log_probs(top(h)),
+        updates=lambda v: log_probs(linear_top(v)),
+        raw=lambda h: h @ unembedding.T,
+        unembedding=unembedding,
+    )
+
+
 FAMILIES: dict[str, Callable[[Any], Family]] = {
+    "adaptive_lm": adaptive_lm,
+    "adaptive_lm untied": adaptive_lm_untied,
     "opt": opt,
     "opt post-norm": opt_post_norm,
     "gpt2": gpt2,
@@ -354,10 +395,10 @@ class Plain:
         return Place(self, self.run(tokens), position - len(tokens))
 
     @torch.no_grad()
-    def value_logits(self, layer: int) -> list[list[float]]:
-        """A layer's values over the vocabulary, one after the other."""
+    def value_logits(self, layer: int, sign: int = 1) -> list[list[float]]:
+        """A layer's values, or their opposites, over the vocabulary, one after the other."""
         written = self.layers[layer].written(self.layers[layer].values)
-        return [self.updates(value).tolist() for value in written]
+        return [self.updates(sign * value).tolist() for value in written]
 
 
 class Place:

@@ -107,6 +107,10 @@ class Case:
         return [self.plain.value_logits(layer) for layer in range(len(self.plain.layers))]
 
     @cached_property
+    def opposite_logits(self):
+        return [self.plain.value_logits(layer, sign=-1) for layer in range(len(self.plain.layers))]
+
+    @cached_property
     def places(self):
         """What the model holds at every example, by one pass for each."""
         return [
@@ -126,7 +130,7 @@ class Case:
 NO_BOS = replace(SEARCHING, bos=False)
 SEARCHES = {"gpt2": replace(NO_BOS, prefixes="all"), "bart": NO_BOS}  # the others as in SEARCHING
 NORM = [(name, "norm") for name in FAMILIES]
-RAW = [(name, "raw") for name in ("opt", "llama", "gemma2", "granite", "bert")]
+RAW = [(name, "raw") for name in ("opt", "llama", "gemma2", "granite", "bert", "adaptive_lm", "adaptive_lm untied")]
 
 
 def over(cases):
@@ -279,16 +283,16 @@ def test_composition_counts_what_is_active_and_what_agrees_with_the_sum(case):
         count, unsure = effective([abs(m) * norm for m, norm in zip(coefficients, norms, strict=True)])
         account.same(row["effective"], count, excuse=unsure)
         account.token(row["ff_top"], place.update[layer])
-        matches, unsure = matching(case.value_logits[layer], coefficients, row["ff_top"])
+        matches, unsure = matching(case.value_logits[layer], case.opposite_logits[layer], coefficients, row["ff_top"])
         account.count(row["matches"], matches, unsure=unsure + near_zero)
     assert account.is_strict()
 
 
-def matching(value_logits, coefficients, ff_top):
+def matching(value_logits, opposite_logits, coefficients, ff_top):
     """How many memories promote a token, and for how many that is a close thing."""
     matches = unsure = 0
-    for m, logits in zip(coefficients, value_logits, strict=True):
-        promoted = logits if m > 0 else [-logit for logit in logits]
+    for m, logits, opposite in zip(coefficients, value_logits, opposite_logits, strict=True):
+        promoted = logits if m > 0 else opposite
         first, second = ranking(promoted)[:2]
         matches += m != 0 and first == ff_top
         unsure += m != 0 and ff_top in (first, second) and promoted[first] - promoted[second] < 1e-5

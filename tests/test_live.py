@@ -29,7 +29,15 @@ from ffscope.tokens import spelling
 
 TEXT = "The cat sat"
 TEXTS = [name for name in tiny.TABLE if name != "vit"]
-POST_NORM = ["opt post-norm", "bloom post-norm residual", "bert", "roberta", "distilbert", "bart"]
+POST_NORM = [
+    "opt post-norm",
+    "adaptive_lm post-norm",
+    "bloom post-norm residual",
+    "bert",
+    "roberta",
+    "distilbert",
+    "bart",
+]
 PRE_NORM = [name for name in TEXTS if name not in [*POST_NORM, "modernbert"]]
 WRITERS = [name for name in TEXTS if name not in ("bert", "roberta", "distilbert", "modernbert")]
 CHANGED = Interventions.parse("L0.3,L1.2", "L0.4:-2.5", "L1.7:1.5")

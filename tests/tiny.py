@@ -5,6 +5,8 @@ from typing import Any
 import torch
 import transformers as hf
 
+from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
+
 VOCAB, POSITIONS = 67, 41
 _COMMON: dict[str, Any] = {"vocab_size": VOCAB, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
 _LLAMA: dict[str, Any] = {
@@ -54,6 +56,24 @@ _BART = {
     "decoder_attention_heads": 2,
     "max_position_embeddings": POSITIONS,
     "decoder_start_token_id": 3,
+}
+_ADAPTIVE = {
+    "input_cutoffs": [21, 40, VOCAB],
+    "input_widths": [12, 5, 2],
+    "hidden_size": 12,
+    "intermediate_size": 22,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "max_position_embeddings": POSITIONS,
+}
+_UNTIED = {
+    **_ADAPTIVE,
+    "softmax_cutoffs": [30, VOCAB],
+    "softmax_widths": [10, 4],
+    "tie_adaptive_weights": False,
+    "tie_adaptive_proj": False,
+    "final_norm": True,
+    "activation_function": "gelu",  # with coefficients below 0
 }
 
 # name → the class of the model, its config's class, the config's arguments
@@ -163,6 +183,13 @@ TABLE: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
     "bart": (hf.BartForConditionalGeneration, hf.BartConfig, _BART),
+    "adaptive_lm": (AdaptiveLM, AdaptiveLMConfig, _ADAPTIVE),
+    "adaptive_lm untied": (AdaptiveLM, AdaptiveLMConfig, _UNTIED),
+    "adaptive_lm post-norm": (
+        AdaptiveLM,
+        AdaptiveLMConfig,
+        {**_ADAPTIVE, "norm_before": False, "tie_adaptive_proj": False, "scale_embedding": False},
+    ),
     "vit": (
         hf.ViTModel,
         hf.ViTConfig,

@@ -93,6 +93,27 @@ def check(
 
 
 @app.command()
+def convert(
+    model: Model,
+    out_: Annotated[Path, typer.Option("--out", help="The folder to write; it must not be there yet.")],
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model as safetensors with its config and tokenizer, in its own precision: a folder that loads by itself.
+
+    Made for fairseq's checkpoints (a folder with model.pt and dict.txt), which then need no unpickling; a .gguf file is written
+    dequantized.
+    """
+    with working(f"Converting {model} …"):
+        from ffscope.models.sources import convert
+
+        made = convert(model, out_, trust_remote_code=trust_remote_code)
+    size = sum(file.stat().st_size for file in out_.iterdir())
+    out.print(f"{type(made).__name__}, {size / 1e6:,.1f} MB, written to {out_}", markup=False, soft_wrap=True)
+    out.print(f"{own_name()} check {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
+
+
+@app.command()
 def trace(
     model: Model,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text whose next token is predicted.")],

@@ -7,7 +7,10 @@ import typer
 
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="A hub name, a folder, a .gguf file, or the bundled default smollm2-135m."),
+    typer.Argument(
+        metavar="MODEL",
+        help="A hub name, a folder, a .gguf file, a folder with fairseq's model.pt, or the bundled default smollm2-135m.",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1 …")]
 Dtype = Annotated[

@@ -6,13 +6,12 @@ import importlib.util
 import logging
 import os
 import pickle
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +35,7 @@ from transformers.utils import cached_file
 
 from ffscope.errors import FfscopeError, SourceError
 from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
+from ffscope.models.saving import refuse_full, save_model
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +63,8 @@ def read_source(
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     with _one_sentence(source):
-        if checkpoint := find_checkpoint(source):
-            model = read_checkpoint(checkpoint, kind)
-            return model.to(where), read_tokenizer(checkpoint, model)
-        folder, arguments = _found(source, trust_remote_code)
-        return _model(folder, kind, arguments).to(where), _tokenizer(folder, arguments)
+        model, tokenizer = _read(source, kind, trust_remote_code)
+        return model.to(where), tokenizer()
 
 
 def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False) -> Any:
@@ -75,10 +72,30 @@ def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remo
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     with _one_sentence(source):
-        if checkpoint := find_checkpoint(source):
-            return read_checkpoint(checkpoint, kind).to(where)
-        folder, arguments = _found(source, trust_remote_code)
-        return _model(folder, kind, arguments).to(where)
+        return _read(source, kind, trust_remote_code)[0].to(where)
+
+
+def convert(source: str, folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """Write a model of any source as a folder of safetensors, in its own precision, and give the model."""
+    refuse_full(folder)
+    with _one_sentence(source):
+        kind = torch.float32 if source.endswith(".gguf") else "auto"  # what is dequantized has no precision of its own
+        model, tokenizer = _read(source, kind, trust_remote_code)
+        words = tokenizer()
+    try:
+        save_model(model, words, folder)
+    except OSError as error:
+        raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
+    return model
+
+
+def _read(source: str, kind: torch.dtype | str, trust_remote_code: bool) -> tuple[Any, Callable[[], Any]]:
+    """The model, and what reads its tokenizer, which not everybody needs."""
+    if checkpoint := find_checkpoint(source):
+        model = read_checkpoint(checkpoint, kind)
+        return model, partial(read_tokenizer, checkpoint, model)
+    folder, arguments = _found(source, trust_remote_code)
+    return _model(folder, kind, arguments), partial(_tokenizer, folder, arguments)
 
 
 def _found(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
@@ -120,7 +137,8 @@ def locate(source: str) -> tuple[str, str | None]:
         if not (path / "config.json").is_file():
             raise SourceError(
                 f"{source} is not a model: expected a config.json in that folder, found {_listing(path)}. "
-                "Name a folder that `save_pretrained` wrote, a .gguf file, a hub name or a bundled default."
+                "Name a folder that `save_pretrained` wrote, one with fairseq's model.pt and dict.txt, a .gguf file, a hub name "
+                "or a bundled default."
             )
         return str(path), None
     if path.is_file():
@@ -142,7 +160,9 @@ def bundled(name: str) -> Path:
     if not folder.is_dir():
         logger.info("Converting %s into %s: half a minute, once.", name, folder)
         try:
-            _convert(file, folder)
+            arguments = {"gguf_file": file.name, "trust_remote_code": False}
+            model = _model(str(file.parent), torch.float32, arguments)
+            save_model(model, _tokenizer(str(file.parent), arguments), folder)
         except OSError as error:
             raise SourceError(
                 f"The default model cannot be kept in {folder.parent}: {error.strerror or error}. It needs 0.6 GB there; "
@@ -288,28 +308,9 @@ def _gguf(path: Path) -> tuple[str, str]:
         if file.read(4) != b"GGUF":
             raise SourceError(
                 f"{path} is not a GGUF file: expected it to begin with 'GGUF'. "
-                "Name a .gguf file, a model's folder, a hub name or a bundled default."
+                "Name a .gguf file, a fairseq checkpoint (.pt), a model's folder, a hub name or a bundled default."
             )
     return str(path.parent), path.name
-
-
-def _convert(file: Path, folder: Path) -> None:
-    """Dequantize a GGUF file into safetensors; the folder appears when it is whole."""
-    arguments = {"gguf_file": file.name, "trust_remote_code": False}
-    model = _model(str(file.parent), torch.float32, arguments)
-    # transformers refuses to save a model that it still believes quantized.
-    del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = tempfile.mkdtemp(dir=folder.parent)
-    try:
-        model.save_pretrained(unfinished)
-        AutoTokenizer.from_pretrained(str(file.parent), **arguments).save_pretrained(unfinished)
-        if not folder.is_dir():  # another process may have been quicker
-            os.rename(unfinished, folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _reason(source: str, error: Exception) -> str:

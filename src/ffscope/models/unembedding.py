@@ -100,15 +100,19 @@ class Bands(Unembedding):
         words = head.words()
         self.dtype, self.device = words.dtype, words.device
 
+    @torch.no_grad()
     def logits(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(states)
 
+    @torch.no_grad()
     def promoted(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(_finely(directions, self.dtype))
 
+    @torch.no_grad()
     def plain(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self._read(vectors, classes=False)
 
+    @torch.no_grad()
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         """Before the normalisers: that of the head is the same for all words, and each tail has one more."""
         return self._read(states, classes=True)
@@ -116,6 +120,7 @@ class Bands(Unembedding):
     def pushed(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self._read(directions, classes=True)
 
+    @torch.no_grad()
     def rows(self, tokens: Int[Tensor, "n"]) -> Float[Tensor, "n width"]:
         tokens = tokens.to(self.device)
         found = self.head.words()[tokens.clamp_max(self.head.cutoffs[0] - 1)].float()
@@ -128,9 +133,11 @@ class Bands(Unembedding):
     def band(self, token: int) -> int:
         return bisect_right(self.head.cutoffs, token)
 
+    @torch.no_grad()
     def top(self, states: Float[Tensor, "n width"]) -> Int[Tensor, "n"]:
         return self.head.top(states)[:, 0]
 
+    @torch.no_grad()
     def top_promoted(self, directions: Float[Tensor, "n width"]) -> Int[Tensor, "n"]:
         return self.head.top(_finely(directions, self.dtype))[:, 0]
 

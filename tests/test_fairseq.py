@@ -1,0 +1,323 @@
+"""fairseq's checkpoints, held against what fairseq itself computes on them (golden/fairseq), and all that can be wrong with one."""
+
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from argparse import Namespace
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import ffscope
+from ffscope.cli import app
+from ffscope.errors import SourceError
+from ffscope.models.account import fingerprint
+from ffscope.models.check import check
+from ffscope.models.fairseq.dictionary import make_tokenizer, read_words
+from ffscope.models.fairseq.unpickling import Record, load_checkpoint
+from ffscope.models.sources import convert, read_model
+
+GOLDEN = Path(__file__).parent / "golden" / "fairseq"
+SHAPES = sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "model.pt").is_file())
+EXACT = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def shape(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(shape):
+    return ffscope.load(GOLDEN / shape, "cpu")
+
+
+@pytest.fixture(scope="module")
+def expected(shape):
+    return load_file(GOLDEN / shape / "expected.safetensors")
+
+
+def copy_of(shape, folder):
+    shutil.copytree(GOLDEN / shape, folder, dirs_exist_ok=True)
+    return folder
+
+
+def resaved(folder, change, shape="paper"):
+    """A copy of a checkpoint with something changed in it."""
+    file = copy_of(shape, folder) / "model.pt"
+    held = torch.load(file, weights_only=False)
+    change(held)
+    torch.save(held, file)
+    return folder
+
+
+def refusal(source, **asked):
+    with pytest.raises(SourceError) as caught:
+        ffscope.load(source, "cpu", **asked)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_there_are_all_shapes():
+    assert SHAPES == ["half", "old", "paper", "post-norm", "projected", "tied-weights", "untied"]
+
+
+def test_log_probabilities_are_fairseqs(model, expected):
+    trace = model.trace({"input_ids": expected["tokens"]})
+    torch.testing.assert_close(trace.logits, expected["log_probs"], **EXACT)
+
+
+def test_every_layer_is_fairseqs(model, expected):
+    trace = model.trace({"input_ids": expected["tokens"]})
+    post_norm = not model.model.config.norm_before
+    for layer in range(model.layers):
+        x = trace.residual[layer] if post_norm else model.layer(layer).block.final_layer_norm(trace.residual[layer])
+        torch.testing.assert_close(x, expected[f"ff_input.{layer}"], **EXACT)
+        torch.testing.assert_close(trace.coefficients[layer], expected[f"coefficients.{layer}"], **EXACT)
+        torch.testing.assert_close(trace.update[layer], expected[f"ff_output.{layer}"], **EXACT)
+        output = trace.output[layer]
+        after = model.layer(layer).block.final_layer_norm(output) if post_norm else output
+        torch.testing.assert_close(after, expected[f"output.{layer}"], **EXACT)
+
+
+@torch.no_grad()
+def test_padding_changes_nothing_for_the_others(model, expected):
+    ids = expected["padded_tokens"]
+    present = ids != 1
+    found = model.model(ids).logits
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[present], expected["padded_log_probs"][present], **EXACT)
+    masked = model.model(ids.masked_fill(~present, 4), attention_mask=present.long()).logits
+    torch.testing.assert_close(masked[present], found[present], **EXACT)
+
+
+def test_words_get_fairseqs_ids(shape, model):
+    lines = json.loads((GOLDEN / shape / "lines.json").read_text(encoding="utf-8"))
+    assert len(lines) > 15
+    for row in lines:
+        assert model.tokenizer.encode(row["line"], add_special_tokens=False) == row["ids"], row["line"]
+
+
+def test_every_identity_holds(shape):
+    plain = read_model(str(GOLDEN / shape), device="cpu", dtype="float32")
+    assert all(finding.holds for finding in check(ffscope.read(plain)))
+
+
+def test_the_shape_is_read_from_the_checkpoint():
+    def config(name):
+        return ffscope.load(GOLDEN / name, "cpu").model.config
+
+    paper, untied, old = config("paper"), config("untied"), config("old")
+    assert (paper.input_cutoffs, paper.input_widths) == ([20, 50, 87], [32, 8, 2])
+    assert (paper.tie_adaptive_weights, paper.tie_adaptive_proj, paper.final_norm) == (True, True, False)
+    assert (untied.input_cutoffs, untied.softmax_cutoffs) == ([15, 33, 52, 75], [18, 40, 75])
+    assert (untied.input_widths, untied.softmax_widths) == ([28, 11, 4, 1], [28, 14, 7])
+    assert (untied.tie_adaptive_weights, untied.final_norm) == (False, True)
+    assert (old.tie_adaptive_proj, old.final_norm, old.max_position_embeddings) == (True, False, 48)
+    assert config("half").input_cutoffs == [20, 45, 71]
+    assert config("post-norm").norm_before is False
+    assert config("post-norm").activation_function == "gelu"
+    assert config("projected").softmax_widths == [22, 7]
+
+
+def test_text_is_put_behind_the_symbol_that_inference_puts_it_behind():
+    paper, projected = (ffscope.load(GOLDEN / name, "cpu") for name in ("paper", "projected"))
+    assert paper.trace("the").tokens == [["</s>", "the"]]
+    assert projected.trace("the").tokens == [["<s>", "the"]]  # --add-bos-token
+
+
+def test_a_checkpoint_is_read_in_its_own_precision_where_that_is_asked(tmp_path):
+    made = convert(str(GOLDEN / "half"), tmp_path / "half")
+    assert made.dtype == torch.float16
+    assert read_model(str(GOLDEN / "half"), device="cpu", dtype="float32").dtype == torch.float32
+
+
+def test_what_is_converted_loads_without_the_checkpoint(shape, model, expected, tmp_path):
+    convert(str(GOLDEN / shape), tmp_path / "made")
+    names = {file.name for file in (tmp_path / "made").iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
+    assert not any(name.endswith((".pt", ".bin")) for name in names)
+    again = ffscope.load(tmp_path / "made", "cpu")
+    assert torch.equal(again.trace(expected["tokens"]).logits, model.trace(expected["tokens"]).logits)
+    assert fingerprint(again.model) == fingerprint(model.model)
+    for row in json.loads((GOLDEN / shape / "lines.json").read_text(encoding="utf-8")):
+        assert again.tokenizer.encode(row["line"], add_special_tokens=False) == row["ids"]
+    assert again.trace("the").tokens == model.trace("the").tokens
+
+
+def test_the_command_converts_and_refuses_to_write_over_something(tmp_path):
+    asked = ["convert", str(GOLDEN / "paper"), "--out", str(tmp_path / "made")]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "made").iterdir()}
+    again = CliRunner().invoke(app, asked)
+    assert again.exit_code != 0
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "made").iterdir()} == before
+    assert [file.name for file in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_checkpoint_is_found_by_its_folder_or_by_its_file(tmp_path):
+    folder = copy_of("paper", tmp_path / "one")
+    os.rename(folder / "model.pt", folder / "checkpoint_best.pt")
+    assert ffscope.load(folder, "cpu").layers == ffscope.load(folder / "checkpoint_best.pt", "cpu").layers == 3
+    shutil.copy(folder / "checkpoint_best.pt", folder / "checkpoint_last.pt")
+    assert "checkpoint_best.pt, checkpoint_last.pt" in refusal(folder)
+
+
+# What can be wrong with a checkpoint.
+
+
+@pytest.mark.parametrize("name", ["paper", "old"])
+@pytest.mark.parametrize("part", [0.0, 0.002, 0.1, 0.5, 0.9, 0.999])
+def test_a_file_that_is_cut_short_is_told(name, part, tmp_path):
+    file = copy_of(name, tmp_path) / "model.pt"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: int(len(whole) * part)])
+    said = refusal(tmp_path)
+    assert "model.pt" in said
+    assert "Fetch it again" in said
+
+
+def test_a_missing_dictionary_is_told_and_check_does_without(tmp_path):
+    (copy_of("paper", tmp_path) / "dict.txt").unlink()
+    assert "no dict.txt beside the checkpoint" in refusal(tmp_path)
+    assert CliRunner().invoke(app, ["check", str(tmp_path)]).exit_code == 0
+
+
+def test_a_dictionary_of_another_size_is_told(tmp_path):
+    file = copy_of("paper", tmp_path) / "dict.txt"
+    lines = file.read_text(encoding="utf-8").split("\n")
+    file.write_text("\n".join(lines[1:]), encoding="utf-8")
+    assert "82 words, which with fairseq's 4 symbols makes 86; model.pt has embeddings for 87" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("word", "Expected a word and its count"), ("", "Expected a word and its count"), ("the 5", "a second time")],
+)
+def test_a_damaged_dictionary_is_told(line, said, tmp_path):
+    file = copy_of("paper", tmp_path) / "dict.txt"
+    file.write_text("the 9\n" + line + "\n", encoding="utf-8")
+    assert said in refusal(tmp_path)
+    file.write_bytes(b"\xff\xfe 3\n")
+    assert "not UTF-8" in refusal(tmp_path)
+
+
+class Evil:
+    """Would make a file if anybody called what it names."""
+
+    def __init__(self, call, *given):
+        self.call, self.given = call, given
+
+    def __reduce__(self):
+        return self.call, self.given
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("where", ["args", "model", "extra_state"])
+@pytest.mark.parametrize(("call", "named"), [(os.system, "system"), (eval, "builtins.eval"), (open, "open")])
+def test_a_pickle_that_would_run_something_is_refused_unopened(call, named, where, old, tmp_path):
+    file = copy_of("paper", tmp_path) / "model.pt"
+    held = torch.load(file, weights_only=False)
+    trace = tmp_path / "ran"
+    evil = Evil(call, *((f"open({str(trace)!r}, 'w')",) if call is eval else (str(trace), "w")[: 1 + (call is open)]))
+    held[where] = {"x": evil, **(held[where] if where == "model" else {})}
+    torch.save(held, file, _use_new_zipfile_serialization=not old)
+    said = refusal(tmp_path)
+    assert named in said
+    assert "not opened" in said
+    assert not trace.exists()
+
+
+def test_names_of_fairseq_and_omegaconf_are_not_imported(tmp_path):
+    """Even a module of that name which lies about is left alone."""
+    (tmp_path / "fairseq.py").write_text("raise SystemExit('imported')")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        held = load_checkpoint(GOLDEN / "old" / "model.pt")
+    assert isinstance(held["args"], Record)
+
+
+def test_other_protocols_and_other_files_are_refused(tmp_path):
+    file = copy_of("paper", tmp_path) / "model.pt"
+    held = torch.load(file, weights_only=False)
+    torch.save(held, file, pickle_protocol=4)
+    refusal(tmp_path)
+    file.write_bytes(pickle.dumps(Evil(os.system, "true")))
+    assert "torch.save" in refusal(tmp_path)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model/data.pkl", pickle.dumps(Evil(os.system, "true"), protocol=2))
+    assert "not opened" in refusal(tmp_path)
+    torch.save(OrderedDict(a=torch.ones(2)), file)
+    assert "holds no model" in refusal(tmp_path)
+    torch.save([1, 2], file)
+    assert "holds no model" in refusal(tmp_path)
+
+
+def test_arguments_that_are_not_there_or_not_handled_are_told(tmp_path):
+    def without_arguments(held):
+        held.update(args=None, cfg=None)
+
+    assert "does not say how its model is built" in refusal(resaved(tmp_path / "1", without_arguments))
+    said = refusal(resaved(tmp_path / "2", lambda held: setattr(held["args"], "decoder_learned_pos", True)))
+    assert "decoder_learned_pos=True, which is not handled" in said
+    assert "'swish'" in refusal(resaved(tmp_path / "3", lambda held: setattr(held["args"], "activation_fn", "swish")))
+    said = refusal(resaved(tmp_path / "4", lambda held: setattr(held["args"], "decoder_attention_heads", 5)))
+    assert "divisor of its width 32" in said
+
+
+def test_weights_that_are_not_the_models_are_told(tmp_path):
+    name = "decoder.layers.1.fc2.weight"
+    said = refusal(resaved(tmp_path / "1", lambda held: held["model"].pop(name)))
+    assert "lacks 1 weights, layers.1.fc2.weight" in said
+    said = refusal(
+        resaved(tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.w_resid": torch.ones(3)}))
+    )
+    assert "no place for, layers.0.w_resid" in said
+    said = refusal(resaved(tmp_path / "3", lambda held: held["model"].update({name: torch.ones(32, 47)})))
+    assert "(32, 47). Expected (32, 48)" in said
+    said = refusal(
+        resaved(tmp_path / "4", lambda held: held["model"].pop("decoder.embed_tokens.embeddings.0.0.weight"))
+    )
+    assert "no adaptive inputs" in said
+    tied = "decoder.adaptive_softmax.head.word_proj.weight"
+    said = refusal(resaved(tmp_path / "5", lambda held: held["model"].update({tied: held["model"][tied] + 1})))
+    assert "and they differ" in said
+
+
+def test_a_final_norm_of_an_early_version_is_left_out_as_fairseq_does(tmp_path):
+    def early(held):
+        held["model"]["decoder.version"] = torch.tensor([2.0])
+
+    found = ffscope.load(resaved(tmp_path, early, "untied"), "cpu")
+    assert found.model.config.final_norm is False
+    assert found.model.layer_norm is None
+
+
+def test_references_in_a_tree_are_followed(tmp_path):
+    def refer(held):
+        held["cfg"]["model"]["max_target_positions"] = "${task.tokens_per_sample}"
+        held["cfg"]["task"]["tokens_per_sample"] = 33
+
+    assert ffscope.load(resaved(tmp_path, refer, "untied"), "cpu").positions == 33
+
+
+def test_a_namespace_wins_over_a_tree_as_in_fairseq(tmp_path):
+    def both(held):
+        held["args"] = Namespace(**{**held["cfg"]["model"], "arch": "transformer_lm_big", "decoder_attention_heads": 2})
+
+    assert ffscope.load(resaved(tmp_path, both, "untied"), "cpu").model.config.num_attention_heads == 2
+
+
+def test_a_word_that_is_given_again_has_the_later_id(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 5\nb 4\na 3 #fairseq:overwrite\n", encoding="utf-8")
+    words = read_words(tmp_path / "dict.txt")
+    tokenizer = make_tokenizer(words, bos="</s>")
+    assert words[4:] == ["a", "b", "a"]
+    assert tokenizer.encode("a b", add_special_tokens=False) == [6, 5]
