@@ -2,6 +2,7 @@
 
 python bench/triggers.py                                       16 layers, 256 wide, 1,024 memories each, random weights
 python bench/triggers.py --shape paper --dtype bfloat16        16 layers, 1,024 wide, 4,096 memories each, random weights
+python bench/triggers.py --shape adaptive --dtype bfloat16     the paper's own architecture at its size, random weights
 """
 
 import argparse
@@ -18,16 +19,20 @@ from transformers import OPTConfig, OPTForCausalLM
 from ffscope import MemoryModel, read
 from ffscope.analysis.triggers import batch_rows, batch_tokens, rarity
 from ffscope.corpus.batches import Batch, Chunk, batches
+from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
 from ffscope.running.passes import sentence_inputs
 from ffscope.running.search import Search
 
-SHAPES = {"wiki16": (256, 1024, 16384), "paper": (1024, 4096, 50265)}  # hidden, memories, vocabulary
+# hidden, memories, vocabulary
+SHAPES = {"wiki16": (256, 1024, 16384), "paper": (1024, 4096, 50265), "adaptive": (1024, 4096, 267744)}
 
 
 def random_model(shape: str, *, device: str, dtype: torch.dtype) -> MemoryModel:
     """Sixteen layers of random weights."""
     hidden, memories, vocab = SHAPES[shape]
     torch.manual_seed(0)
+    if shape == "adaptive":
+        return read(AdaptiveLM(AdaptiveLMConfig()).to(device, dtype))
     config = OPTConfig(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -61,6 +66,7 @@ class Race:
         self.model = model
         self.search = Search(model, top=top, bos=bos, rarity=rarity(prefixes))
         self.body: Any = model.model.base_model
+        self.fewest = {"logits_to_keep": 1} if self.body is model.model else {}
         self.bare: list[float] = []
         self.searched: list[float] = []
         self.prefixes: list[int] = []
@@ -91,9 +97,9 @@ class Race:
 
     @torch.no_grad()
     def _forward(self, batch: Batch) -> None:
-        self.body(
-            input_ids=sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"], use_cache=False
-        )
+        ids = sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"]
+        # A model whose body is not apart from its head gives as few logits as it can.
+        self.body(input_ids=ids, use_cache=False, **self.fewest)
 
     def _seconds(self, run: Callable[[], object]) -> float:
         self._wait()
