@@ -10,6 +10,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,8 @@ class Race:
     def __init__(self, model: MemoryModel, *, prefixes: int, top: int, bos: bool = False) -> None:
         self.model = model
         self.search = Search(model, top=top, bos=bos, rarity=rarity(prefixes))
-        self.body: Any = model.model.base_model
-        self.fewest = {"logits_to_keep": 1} if self.body is model.model else {}
+        own: Any = model.model
+        self.body = own.body if hasattr(own, "body") else partial(own.base_model, use_cache=False)
         self.bare: list[float] = []
         self.searched: list[float] = []
         self.prefixes: list[int] = []
@@ -97,9 +98,7 @@ class Race:
 
     @torch.no_grad()
     def _forward(self, batch: Batch) -> None:
-        ids = sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"]
-        # A model whose body is not apart from its head gives as few logits as it can.
-        self.body(input_ids=ids, use_cache=False, **self.fewest)
+        self.body(sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"])
 
     def _seconds(self, run: Callable[[], object]) -> float:
         self._wait()

@@ -151,6 +151,13 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
         **_ignored: Any,
     ) -> CausalLMOutput:
         """The log-probabilities of every next token; with `logits_to_keep`, after the last so many positions alone."""
+        states = self.body(input_ids, attention_mask)
+        return CausalLMOutput(logits=self.adaptive_softmax(states[:, -logits_to_keep:]))
+
+    def body(
+        self, input_ids: Int[Tensor, "batch pos"], attention_mask: Tensor | None = None
+    ) -> Float[Tensor, "batch pos width"]:
+        """The last states, as the softmax gets them."""
         present = input_ids != self.config.pad_token_id
         if attention_mask is not None:
             present = present & attention_mask.bool()
@@ -163,7 +170,7 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
             states = self.layer_norm(states)
         if self.project_out_dim is not None:
             states = self.project_out_dim(states)
-        return CausalLMOutput(logits=self.adaptive_softmax(states[:, -logits_to_keep:]))
+        return states
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
         """The whole text at every step: nothing is kept from the step before."""
