@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ffscope.corpus.sentences import reads_words
 from ffscope.errors import InputError
 from ffscope.live.answers import Generated
 from ffscope.live.asking import Asked, heeding
@@ -72,7 +73,8 @@ def _greedy(model: MemoryModel, asked: Asked, new_tokens: int) -> list[str]:
         said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{type(own).__name__} does not generate from this text: {said}.") from error
     new = written[0, 1 if _is_pair(model) else ids.shape[1] :].tolist()
-    return [spelling(model.tokenizer, token) for token in new]
+    between = "␣" if reads_words(model.tokenizer) else ""  # words do not hold the space before them
+    return [between + spelling(model.tokenizer, token) for token in new]
 
 
 def _settings(model: MemoryModel, new_tokens: int) -> Any:
