@@ -143,7 +143,7 @@ def locate(source: str) -> tuple[str, str | None]:
         return str(path), None
     if path.is_file():
         return _gguf(path)
-    if path.suffix == ".gguf" or source.startswith((".", "/", "~")) or source.count("/") > 1:
+    if path.suffix in (".gguf", ".pt") or source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise SourceError(f"There is no file or folder {source}. Check the path.{_did_you_mean(path)}")
     return source, None
 
