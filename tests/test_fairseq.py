@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import ffscope
 from ffscope.cli import app
-from ffscope.errors import SourceError
+from ffscope.errors import InputError, SourceError
 from ffscope.models.account import fingerprint
 from ffscope.models.check import check
 from ffscope.models.fairseq.dictionary import make_tokenizer, read_words
@@ -88,14 +88,16 @@ def test_every_layer_is_fairseqs(model, expected):
 
 
 @torch.no_grad()
-def test_padding_changes_nothing_for_the_others(model, expected):
+def test_padding_is_seen_as_fairseq_sees_it(model, expected):
     ids = expected["padded_tokens"]
     present = ids != 1
     found = model.model(ids).logits
-    assert found.isfinite().all()
-    torch.testing.assert_close(found[present], expected["padded_log_probs"][present], **EXACT)
+    torch.testing.assert_close(found, expected["padded_log_probs"], **EXACT)  # at the padding too
     masked = model.model(ids.masked_fill(~present, 4), attention_mask=present.long()).logits
     torch.testing.assert_close(masked[present], found[present], **EXACT)
+    before = model.model(torch.cat([torch.ones_like(ids), ids], 1)).logits  # where padding has nothing else to look at
+    assert before.isfinite().all()
+    torch.testing.assert_close(before[:, ids.shape[1] :][present], found[present], **EXACT)
 
 
 def test_words_get_fairseqs_ids(shape, model):
@@ -247,8 +249,10 @@ def test_names_of_fairseq_and_omegaconf_are_not_imported(tmp_path):
 def test_other_protocols_and_other_files_are_refused(tmp_path):
     file = copy_of("paper", tmp_path) / "model.pt"
     held = torch.load(file, weights_only=False)
+    torch.save(held, file, pickle_protocol=3)
+    assert ffscope.load(tmp_path, "cpu").layers == 3
     torch.save(held, file, pickle_protocol=4)
-    refusal(tmp_path)
+    assert "pickled by protocol 4" in refusal(tmp_path)
     file.write_bytes(pickle.dumps(Evil(os.system, "true")))
     assert "torch.save" in refusal(tmp_path)
     with zipfile.ZipFile(file, "w") as archive:
@@ -321,3 +325,145 @@ def test_a_word_that_is_given_again_has_the_later_id(tmp_path):
     tokenizer = make_tokenizer(words, bos="</s>")
     assert words[4:] == ["a", "b", "a"]
     assert tokenizer.encode("a b", add_special_tokens=False) == [6, 5]
+
+
+# What else a file may hold.
+
+
+def repacked(folder, packed, shape="untied"):
+    """A checkpoint whose archive has some members deflated."""
+    file = copy_of(shape, folder) / "model.pt"
+    with zipfile.ZipFile(GOLDEN / shape / "model.pt") as held, zipfile.ZipFile(file, "w") as made:
+        for member in held.infolist():
+            kind = zipfile.ZIP_DEFLATED if packed(member.filename) else zipfile.ZIP_STORED
+            made.writestr(member.filename, held.read(member), compress_type=kind)
+    return folder
+
+
+@pytest.mark.parametrize("packed", [lambda name: True, lambda name: name.endswith("data/3")])
+def test_numbers_that_are_packed_are_unpacked(packed, tmp_path):
+    expected = load_file(GOLDEN / "untied" / "expected.safetensors")
+    found = ffscope.load(repacked(tmp_path, packed), "cpu").trace({"input_ids": expected["tokens"]})
+    torch.testing.assert_close(found.logits, expected["log_probs"], **EXACT)
+
+
+def test_a_number_that_is_not_what_was_written_is_told(tmp_path):
+    file = copy_of("paper", tmp_path) / "model.pt"
+    whole = bytearray(file.read_bytes())
+    whole[len(whole) // 2] ^= 0x40
+    file.write_bytes(whole)
+    assert "damaged" in refusal(tmp_path)
+
+
+def test_a_tree_of_a_named_architecture_must_say_what_only_arguments_tell(tmp_path):
+    """fairseq takes the architecture's own defaults there, and other ones for a Namespace."""
+    for number, name in enumerate(("decoder_attention_heads", "activation_fn")):
+        folder = resaved(tmp_path / str(number), lambda held, name=name: held["cfg"]["model"].pop(name), "untied")
+        assert f"gives {name} as None" in refusal(folder)
+    behind = {"_name": "transformer_lm", "decoder_normalize_before": False}
+    folder = resaved(tmp_path / "plain", lambda held: held["cfg"]["model"].update(behind), "untied")
+    assert "has a final norm, and its norms stand behind" in refusal(folder)
+    folder = resaved(tmp_path / "namespace", lambda held: vars(held["args"]).pop("activation_fn"))
+    assert ffscope.load(folder, "cpu").model.config.activation_function == "relu"
+
+
+def test_options_may_be_words(tmp_path):
+    def words(held):
+        held["cfg"]["model"].update(no_scale_embedding="false", decoder_attention_heads="4", scale_fc="False")
+
+    found = ffscope.load(resaved(tmp_path, words, "untied"), "cpu").model.config
+    assert (found.scale_embedding, found.num_attention_heads) == (True, 4)
+
+
+def test_what_works_at_inference_too_is_refused(tmp_path):
+    folder = resaved(tmp_path, lambda held: setattr(held["args"], "quant_noise_scalar", 0.3))
+    assert "quant_noise_scalar=0.3, which is not handled" in refusal(folder)
+
+
+def test_a_symbol_in_the_dictionary_is_told(tmp_path):
+    file = copy_of("paper", tmp_path) / "dict.txt"
+    lines = file.read_text(encoding="utf-8").split("\n")
+    file.write_text("\n".join(["<unk> 5 #fairseq:overwrite", *lines[1:]]), encoding="utf-8")
+    assert "'<unk>', which is a symbol of fairseq's own" in refusal(tmp_path)
+
+
+def test_little_that_stands_for_much_is_refused_at_once(tmp_path):
+    def laughs(held):
+        nested = []
+        for _ in range(45):
+            nested = [nested, nested]
+        held["args"].more = nested
+
+    assert ffscope.load(resaved(tmp_path / "1", laughs), "cpu").layers == 3  # what is not asked for is not unfolded
+    huge = torch.zeros(1).expand(40_000, 400_000)
+    folder = resaved(tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": huge}))
+    assert "no plain table of numbers" in refusal(folder)
+    many = {f"decoder.layers.{layer}.fc1.weight": torch.ones(2, 2) for layer in range(3000)}
+    assert "16 weights for each of its layers" in refusal(
+        resaved(tmp_path / "3", lambda held: held["model"].update(many))
+    )
+    folder = resaved(tmp_path / "4", lambda held: held.update(extra_state=[0.5] * 2_000_000))
+    assert "more than 8 MiB beside its numbers" in refusal(folder)
+
+
+def test_a_softmax_of_other_words_is_refused(tmp_path):
+    def more(held):
+        held["model"]["decoder.adaptive_softmax.head.weight"] = torch.ones(40, 28)
+
+    assert "embeds 75 words and predicts 95" in refusal(resaved(tmp_path, more, "untied"))
+
+
+def test_weights_or_arguments_of_other_kinds_are_told(tmp_path):
+    folder = resaved(tmp_path / "1", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": torch.ones(3)}))
+    assert "does not hold fairseq's adaptive language model" in refusal(folder)
+    folder = resaved(
+        tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": torch.ones(3, 3).int()})
+    )
+    assert "no plain table of numbers" in refusal(folder)
+    assert "decoder_attention_heads as [4]" in refusal(
+        resaved(tmp_path / "3", lambda held: setattr(held["args"], "decoder_attention_heads", [4]))
+    )
+
+
+def test_the_finest_precision_among_the_weights_is_the_checkpoints_own(tmp_path):
+    def mixed(held):
+        name = "decoder.embed_tokens.embeddings.0.0.weight"
+        held["model"][name] = held["model"][name].half()
+
+    folder = resaved(tmp_path / "mixed", mixed, "untied")
+    assert convert(str(folder), tmp_path / "made").dtype == torch.float32
+    models = [ffscope.load(where, "cpu").model for where in (folder, tmp_path / "made")]
+    assert fingerprint(models[0]) == fingerprint(models[1])
+
+
+def test_an_empty_folder_is_filled_and_stays_the_same_one(tmp_path, monkeypatch):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "made")
+    monkeypatch.chdir(tmp_path / "made")
+    convert(str(GOLDEN / "paper"), Path("."))
+    assert Path("config.json").is_file()
+    assert ffscope.load(tmp_path / "link", "cpu").layers == 3
+    with pytest.raises(SourceError, match="there already"):
+        convert(str(GOLDEN / "paper"), tmp_path / "link")
+    assert len({file.stat().st_mode for file in (tmp_path / "made").iterdir()}) == 1
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceError, match="there already"):
+        convert(str(GOLDEN / "paper"), tmp_path / "file")
+
+
+def test_a_few_positions_are_enough_for_a_proof(tmp_path):
+    folder = resaved(tmp_path, lambda held: setattr(held["args"], "max_target_positions", 3))
+    assert CliRunner().invoke(app, ["check", str(folder)]).exit_code == 0
+
+
+def test_text_that_is_no_text_is_told():
+    with pytest.raises(InputError, match="half of a character"):
+        ffscope.load(GOLDEN / "paper", "cpu").trace("the \udcff")
+
+
+def test_words_that_are_not_there_are_told():
+    softmax = ffscope.load(GOLDEN / "paper", "cpu").model.adaptive_softmax
+    with pytest.raises(InputError, match="tokens from 0 to 86"):
+        softmax.log_probs_of(torch.ones(1, 32), torch.tensor([[87]]))
+    with pytest.raises(InputError, match="1 word at least"):
+        softmax.top(torch.ones(1, 32), 0)

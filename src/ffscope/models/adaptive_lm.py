@@ -198,11 +198,11 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
 
 
 def _mask(present: Tensor) -> Tensor:
-    """Who may be looked at: what stands before and is no padding. Padding looks at itself, or it would look at nothing."""
+    """Who may be looked at: what stands before and is no padding. Padding before all else looks at itself, having nothing else."""
     length = present.shape[1]
-    before = torch.ones(length, length, dtype=torch.bool, device=present.device).tril()
+    seen = torch.ones(length, length, dtype=torch.bool, device=present.device).tril() & present[:, None, None, :]
     itself = torch.eye(length, dtype=torch.bool, device=present.device)
-    return (before & present[:, None, None, :]) | itself
+    return seen | (itself & ~seen.any(-1, keepdim=True))
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ffscope.axes import Float, Int
+from ffscope.errors import InputError
 from ffscope.models.ranking import ranked
 
 _NEVER = float("-inf")
@@ -102,6 +103,10 @@ class AdaptiveSoftmax(nn.Module):
 
     def log_probs_of(self, states: Float[Tensor, "n width"], tokens: Int[Tensor, "n some"]) -> Float[Tensor, "n some"]:
         """The log-probabilities of some words of every row; only the tails that hold one are read."""
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab:
+            raise InputError(
+                f"Expected tokens from 0 to {self.vocab - 1}; found {int(tokens.min())} to {int(tokens.max())}."
+            )
         words, classes = self._head(states)
         found = words.gather(1, tokens.clamp_max(self.cutoffs[0] - 1))
         for i, (projection, rows) in enumerate(self.tails()):
@@ -117,6 +122,8 @@ class AdaptiveSoftmax(nn.Module):
     def top(self, states: Float[Tensor, "n width"], count: int = 1) -> Int[Tensor, "n top"]:
         """The likeliest words of every row, as `ranked` has them. No word is likelier than its class, so a tail is read only
         for the rows whose class is at least as likely as what was found before."""
+        if count < 1:
+            raise InputError(f"Expected to be asked for 1 word at least, found {count}.")
         words, classes = self._head(states)
         scores, tokens = _best(words, count)
         for i, (projection, rows) in enumerate(self.tails()):

@@ -86,6 +86,7 @@ def random_inputs(model: Any, *, batch: int, length: int, seed: int = 0) -> Inpu
             "(pixel_values). Its layers cannot be proven without an input."
         )
     vocab = vocabulary(model)
+    length = min(length, positions(model) or length)
     names = ["input_ids"]
     if getattr(config, "is_encoder_decoder", False):
         names.append("decoder_input_ids")
@@ -114,6 +115,10 @@ def positions(model: Any) -> int | None:
 def _tokens(tokenizer: Any, text: str, *, bos: bool) -> list[int]:
     if tokenizer is None:
         raise InputError("This model came without a tokenizer, so it cannot read text. Pass token ids instead.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8, say
+        raise InputError("The text holds half of a character (a lone surrogate). Write it anew, in UTF-8.") from error
     first = bos_token(tokenizer) if bos else None
     ids = tokenizer.encode(text, add_special_tokens=False)
     if not ids:

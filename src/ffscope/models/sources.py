@@ -77,16 +77,23 @@ def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remo
 
 def convert(source: str, folder: Path, *, trust_remote_code: bool = False) -> Any:
     """Write a model of any source as a folder of safetensors, in its own precision, and give the model."""
-    refuse_full(folder)
+    with _writable(folder):
+        refuse_full(folder)
     with _one_sentence(source):
         kind = torch.float32 if source.endswith(".gguf") else "auto"  # what is dequantized has no precision of its own
         model, tokenizer = _read(source, kind, trust_remote_code)
         words = tokenizer()
-    try:
+    with _writable(folder):
         save_model(model, words, folder)
+    return model
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
-    return model
 
 
 def _read(source: str, kind: torch.dtype | str, trust_remote_code: bool) -> tuple[Any, Callable[[], Any]]:
@@ -317,6 +324,8 @@ def _reason(source: str, error: Exception) -> str:
     """One sentence for what transformers says in many."""
     first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
     shown = source if len(source) <= 100 else f"{source[:100]}…"
+    if isinstance(error, PermissionError):
+        return f"{shown} cannot be read: {error.strerror}. Expected a file or folder that is yours to read."
     if source.endswith(".gguf"):
         return (
             f"The GGUF file {shown} cannot be read ({first}): it is damaged, cut short, or of an architecture that "

@@ -7,35 +7,38 @@ from ffscope.errors import SourceError
 from ffscope.models.fairseq.unpickling import Record
 
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+PLAIN = "transformer_lm"
+"""The one architecture that sets nothing by itself."""
+# What fairseq takes where nothing is said. A named architecture has defaults of its own for a tree, which are not known here.
+_DEFAULTS = {"decoder_attention_heads": 8, "activation_fn": "relu"}
 
 
 def read_arguments(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of model and task by their names."""
+    """The arguments of model and task by their names, the architecture's among them as `arch`."""
     if checkpoint.get("args") is not None:
-        return _plain(checkpoint["args"])
-    tree = _plain(checkpoint.get("cfg"))
-    if not isinstance(tree, dict) or not isinstance(tree.get("model"), dict):
+        return {**_DEFAULTS, **_fields(checkpoint["args"])}
+    tree = _fields(checkpoint.get("cfg"))
+    model = _fields(tree.get("model"))
+    if not model:
         raise SourceError(
             "The checkpoint does not say how its model is built. Expected its arguments in 'args', or in 'cfg' with a 'model' part."
         )
-    found = {**_dictionary(tree.get("task")), **tree["model"]}
+    arch = model.get("_name", model.get("arch"))
+    found = {**(_DEFAULTS if arch == PLAIN else {}), **_fields(tree.get("task")), **model, "arch": arch}
     return {name: _resolved(value, tree) for name, value in found.items()}
 
 
-def _plain(node: Any) -> Any:
-    """Records as dictionaries and lists of what they hold; omegaconf keeps a node's content in `_content`, a value in `_val`."""
-    if isinstance(node, Record):
-        held = vars(node)
-        if "_content" in held:
-            return _plain(held["_content"])
-        return _plain(held["_val"]) if "_val" in held else {name: _plain(value) for name, value in held.items()}
-    if isinstance(node, dict):
-        return {name: _plain(value) for name, value in node.items()}
-    return [_plain(value) for value in node] if isinstance(node, list | tuple) else node
+def _fields(node: Any) -> dict[str, Any]:
+    """What a dictionary, a Namespace or a node of omegaconf holds, one level deep: below it nothing is asked for."""
+    held = vars(node) if isinstance(node, Record) else node
+    if isinstance(node, Record) and isinstance(held.get("_content"), dict):
+        held = held["_content"]
+    return {name: _value(value) for name, value in held.items()} if isinstance(held, dict) else {}
 
 
-def _dictionary(found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _value(node: Any) -> Any:
+    """omegaconf keeps a value inside a node."""
+    return vars(node)["_val"] if isinstance(node, Record) and "_val" in vars(node) else node
 
 
 def _resolved(value: Any, tree: dict[str, Any]) -> Any:
@@ -45,5 +48,5 @@ def _resolved(value: Any, tree: dict[str, Any]) -> Any:
         return value
     found: Any = tree
     for name in reference[1].split("."):
-        found = _dictionary(found).get(name)
+        found = _fields(found).get(name)
     return found

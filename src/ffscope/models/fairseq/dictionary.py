@@ -27,6 +27,8 @@ def read_words(file: Path) -> list[str]:
             f"There is no {file.name} beside the checkpoint, in {file.parent}. Expected fairseq's dictionary there, a line "
             "`word count` for every word: copy it from where the model's data was prepared."
         ) from error
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise SourceError(f"{file} is not UTF-8. Expected a line `word count` for every word.") from error
     words = list(SYMBOLS)
@@ -39,17 +41,27 @@ def read_words(file: Path) -> list[str]:
 
 
 def _word(file: Path, number: int, line: str, known: set[str]) -> str:
-    word, _, count = line.rstrip().rpartition(" ")
+    word, space, count = line.rstrip().rpartition(" ")
     again = count == _OVERWRITE
     if again:
-        word, _, count = word.rpartition(" ")
-    if not word or not count.lstrip("-").isdecimal():
+        word, space, count = word.rpartition(" ")
+    if not space or not _is_number(count):
         raise SourceError(
             f"Line {number} of {file} is {line[:60]!r}. Expected a word and its count, parted by a space."
         )
+    if word in SYMBOLS:
+        raise SourceError(f"Line {number} of {file} has {word!r}, which is a symbol of fairseq's own. Expected words.")
     if word in known and not again:
         raise SourceError(f"Line {number} of {file} has {word[:60]!r} a second time. Expected every word once.")
     return word
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
 
 
 def make_tokenizer(words: list[str], *, bos: str) -> Any:

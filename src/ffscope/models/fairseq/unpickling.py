@@ -6,6 +6,7 @@ meters) only the contents are kept: each such class becomes a `Record`, which do
 
 import pickle
 import pickletools
+import warnings
 import zipfile
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterator
@@ -15,24 +16,30 @@ from typing import Any
 import torch
 
 from ffscope.errors import SourceError
+from ffscope.tokens import visible
 
 _RECORDED_MODULES = ("fairseq", "omegaconf")
 _RECORDED = (
     "_codecs.encode",  # numbers that numpy wrote
     "argparse.Namespace",
-    "numpy._core.multiarray.scalar",
-    "numpy.core.multiarray.scalar",
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
     "numpy.dtype",
+    "numpy.ndarray",
+    "pathlib.PosixPath",
     "typing.Any",  # the types that omegaconf notes of its nodes
-    *(f"builtins.{name}" for name in ("bool", "bytes", "dict", "float", "int", "list", "object", "str", "tuple")),
+    *(
+        f"builtins.{name}"
+        for name in ("bool", "bytes", "dict", "float", "frozenset", "int", "list", "object", "str", "tuple")
+    ),
 )
 _MADE: dict[str, Any] = {"collections.defaultdict": lambda *_given: {}, "collections.deque": lambda *_given: []}
 """Filled one by one when they are read, so a record will not do."""
 _PLAIN = ("collections.OrderedDict", "collections.Counter", "builtins.set")  # torch makes them itself
+_LAST_PROTOCOL = 3  # that torch's unpickler of weights reads
 # A file of torch before 1.6 is several pickles; this number is the first of them.
 _OLD_START = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)
 _ZIP_START = b"PK\x03\x04"
-_LONGEST = 64 * 2**20  # bytes of a pickle whose names are read
+_LONGEST = 8 * 2**20  # bytes of a pickle; that of a large checkpoint, numbers apart, has some 100 thousand
 
 
 class Record:
@@ -53,8 +60,8 @@ class Record:
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """What a checkpoint holds; one that is damaged, or names what it should not, is refused with a sentence."""
     try:
-        with torch.serialization.safe_globals(_allowed(file)):
-            found = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        with torch.serialization.safe_globals(_allowed(file)), warnings.catch_warnings(action="ignore"):
+            found = torch.load(file, map_location="cpu", weights_only=True, mmap=_lies_open(file))
     except SourceError:
         raise
     except pickle.UnpicklingError as error:
@@ -65,7 +72,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     # A file that is not whole breaks its readers in every way.
     except Exception as error:
         raise SourceError(
-            f"{file} cannot be read ({_reason(error)}): it is damaged or cut short. Fetch it again."
+            f"{file} cannot be read ({_reason(error)}): it is damaged, cut short, or no checkpoint of fairseq's. Fetch it again."
         ) from error
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
         raise SourceError(
@@ -95,32 +102,51 @@ def _names(file: Path) -> Iterator[str]:
         stream.seek(0)
         if start == _OLD_START:
             for _ in range(4):  # the number, the format's version, the machine, and what was saved
-                yield from _names_of(stream)
+                yield from _names_of(stream, file)
             return
     if not start.startswith(_ZIP_START):
-        raise SourceError(f"{file} is no checkpoint: expected a file that torch.save wrote. Fetch it again.")
+        raise SourceError(f"{file} is no checkpoint: expected a file as torch.save writes it. Fetch it again.")
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if member.filename.endswith("data.pkl"):
                 if member.file_size > _LONGEST:
-                    raise SourceError(
-                        f"{file} has {member.file_size} bytes of arguments. Expected weights and a few arguments."
-                    )
+                    raise SourceError(_too_long(file))
                 with archive.open(member) as stream:
-                    yield from _names_of(stream)
+                    yield from _names_of(stream, file)
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise SourceError(f"{file} is damaged: {visible(damaged)} in it is not what was written. Fetch it again.")
 
 
-def _names_of(stream: Any) -> Iterator[str]:
+def _names_of(stream: Any, file: Path) -> Iterator[str]:
     """The names of one pickle, as torch reads them: Python 2's as today's. Other ways to name something it does not read."""
-    for code, argument, _ in pickletools.genops(stream):
+    for code, argument, place in pickletools.genops(stream):
+        if place is not None and place > _LONGEST:
+            raise SourceError(_too_long(file))
+        if code.name == "PROTO" and int(argument or 0) > _LAST_PROTOCOL:
+            raise SourceError(
+                f"{file} is pickled by protocol {argument}. Expected 2, which torch.save takes by itself."
+            )
         if code.name == "GLOBAL":
             module, name = str(argument).split(" ", 1)
             module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
             yield f"{module}.{name}"
 
 
+def _too_long(file: Path) -> str:
+    return f"{file} holds more than {_LONGEST // 2**20} MiB beside its numbers. Expected weights and a few arguments."
+
+
+def _lies_open(file: Path) -> bool:
+    """Whether the file's numbers can be read where they lie: it is an archive, and nothing in it is packed."""
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as archive:
+        return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+
+
 def _reason(error: Exception) -> str:
     """The line that tells what is wrong; torch puts advice before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     told = next((line for line in lines if line.startswith("WeightsUnpickler error")), lines[0])
-    return told.removeprefix("WeightsUnpickler error: ").split(". ")[0].rstrip(".")
+    return visible(told.removeprefix("WeightsUnpickler error: ").split(". ")[0].rstrip("."), longest=200)

@@ -23,19 +23,21 @@ _BAND, _PROJECTION = "embed_tokens.embeddings.{}.0.weight", "embed_tokens.embedd
 _WORDS, _HEAD = "adaptive_softmax.head.word_proj.weight", "adaptive_softmax.head.weight"
 _TAIL_PROJECTION, _TAIL_WORDS = "adaptive_softmax.tail.{}.0.weight", "adaptive_softmax.tail.{}.2.weight"
 _KEYS = "layers.{}.fc1.weight"
+_PER_LAYER = 16
 
 
 def read_weights(model: dict[str, Any]) -> Weights:
     """The decoder's weights in today's spelling. Before its third version a decoder had no final norm, whatever the file holds."""
     found: Weights = {}
     for name, tensor in model.items():
-        name = name.removeprefix(_ROOT)
+        name = str(name).removeprefix(_ROOT)
         if not isinstance(tensor, Tensor) or _NOTES.fullmatch(name):
             continue
+        _refuse_odd(name, tensor)
         for old, new in _RENAMED:
             name = old.sub(new, name)
         found.update(_apart(name, tensor))
-    if _version(model) < 3:
+    if _version(model) <= 2:
         found = {name: tensor for name, tensor in found.items() if not name.startswith("layer_norm.")}
     if _BAND.format(0) not in found:
         raise SourceError(
@@ -43,6 +45,15 @@ def read_weights(model: dict[str, Any]) -> Weights:
             "Expected fairseq's transformer_lm with --adaptive-input and an adaptive softmax."
         )
     return found
+
+
+def _refuse_odd(name: str, tensor: Tensor) -> None:
+    """Raise for what is no table of numbers that the file holds one by one: a few bytes could stand for any size."""
+    plain = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type == "cpu"
+    if not plain or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+        raise SourceError(
+            f"{name[:100]} in the checkpoint is no plain table of numbers. Expected the weights of a model."
+        )
 
 
 def _version(model: dict[str, Any]) -> float:
@@ -65,13 +76,14 @@ def shape_of(weights: Weights) -> dict[str, Any]:
     bands = [weights[name] for name in _numbered(weights, _BAND)]
     layers = len(list(_numbered(weights, _KEYS)))
     tied = _WORDS in weights
-    if not layers or not (tied or _HEAD in weights):
+    if not layers or not (tied or _HEAD in weights) or len(weights) < _PER_LAYER * layers:
+        there = "an" if tied or _HEAD in weights else "no"
         raise SourceError(
-            f"The checkpoint has {layers} layers and {'an' if tied else 'no'} adaptive softmax. Expected fairseq's "
-            "transformer_lm with an adaptive softmax."
+            f"The checkpoint has {layers} layers, {len(weights)} weights and {there} adaptive softmax. Expected fairseq's "
+            f"transformer_lm, whole: {_PER_LAYER} weights for each of its layers, and an adaptive softmax."
         )
     first = weights[_KEYS.format(0)]
-    shape = {
+    shape: dict[str, Any] = {
         "input_cutoffs": list(accumulate(len(band) for band in bands)),
         "input_widths": [band.shape[1] for band in bands],
         "hidden_size": first.shape[1],
@@ -81,7 +93,15 @@ def shape_of(weights: Weights) -> dict[str, Any]:
         "tie_adaptive_weights": tied,
         "tie_adaptive_proj": tied and _ties_projections(weights),
     }
-    return shape if tied else {**shape, **_softmax_shape(weights)}
+    if tied:
+        return shape
+    softmax = _softmax_shape(weights)
+    if softmax["softmax_cutoffs"][-1] != shape["input_cutoffs"][-1]:
+        raise SourceError(
+            f"The checkpoint embeds {shape['input_cutoffs'][-1]} words and predicts {softmax['softmax_cutoffs'][-1]}. "
+            "Expected as many."
+        )
+    return {**shape, **softmax}
 
 
 def _ties_projections(weights: Weights) -> bool:
