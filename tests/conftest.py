@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,10 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
 
 SHARED = Path(__file__).parents[2] / "shared"
+
+
+# A shell starts what it puts in the background deaf to Ctrl-C; tests that interrupt must be heard there too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
