@@ -272,6 +272,9 @@ def test_arguments_that_are_not_there_or_not_handled_are_told(tmp_path):
     said = refusal(resaved(tmp_path / "2", lambda held: setattr(held["args"], "decoder_learned_pos", True)))
     assert "decoder_learned_pos=True, which is not handled" in said
     assert "'swish'" in refusal(resaved(tmp_path / "3", lambda held: setattr(held["args"], "activation_fn", "swish")))
+    long = refusal(resaved(tmp_path / "5", lambda held: setattr(held["args"], "activation_fn", "x\x1b" * 10_000)))
+    assert len(long) < 1000
+    assert "\x1b" not in long
     said = refusal(resaved(tmp_path / "4", lambda held: setattr(held["args"], "decoder_attention_heads", 5)))
     assert "divisor of its width 32" in said
 

@@ -12,6 +12,7 @@ from ffscope.models.fairseq.arguments import PLAIN, read_arguments
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer, read_words
 from ffscope.models.fairseq.unpickling import load_checkpoint
 from ffscope.models.fairseq.weights import Weights, own_weights, read_weights, shape_of
+from ffscope.tokens import visible
 
 _ACTIVATIONS = {
     "relu": "relu",
@@ -96,7 +97,7 @@ def _said(arguments: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
     for name in _UNHANDLED:
         if _is_on(arguments.get(name)):
             raise SourceError(
-                f"The checkpoint's model has {name}={arguments[name]!r}, which is not handled. Expected fairseq's adaptive "
+                f"The checkpoint's model has {name}={_shown(arguments[name])}, which is not handled. Expected fairseq's adaptive "
                 "language model without it."
             )
     norm_before = _norm_before(arguments)
@@ -119,7 +120,7 @@ def _heads(said: Any, width: int) -> int:
     heads = int(said) if str(said).isdecimal() else 0
     if not heads or width % heads:
         raise SourceError(
-            f"The checkpoint gives decoder_attention_heads as {said!r}. Expected a divisor of its width {width}."
+            f"The checkpoint gives decoder_attention_heads as {_shown(said)}. Expected a divisor of its width {width}."
         )
     return heads
 
@@ -127,9 +128,14 @@ def _heads(said: Any, width: int) -> int:
 def _activation(said: Any) -> str:
     if said not in _ACTIVATIONS:
         raise SourceError(
-            f"The checkpoint gives activation_fn as {said!r}. Expected one of: {', '.join(_ACTIVATIONS)}."
+            f"The checkpoint gives activation_fn as {_shown(said)}. Expected one of: {', '.join(_ACTIVATIONS)}."
         )
     return _ACTIVATIONS[said]
+
+
+def _shown(said: Any) -> str:
+    """What a file says may be of any length."""
+    return visible(repr(said), longest=80)
 
 
 def _is_on(said: Any) -> bool:
