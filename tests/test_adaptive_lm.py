@@ -132,8 +132,19 @@ def test_why_adds_up_within_a_band_and_says_where_it_does_not(a, b):
     apart = {a, b} in ({"#5", "#45"}, {"#30", "#60"})
     assert (why.note is not None) is apart
     assert (why.total == pytest.approx(why.difference, abs=1e-4)) is not apart
-    logits = live.model.trace("w1 w2 w50").logits[0, -1]
+    trace = live.model.trace("w1 w2 w50")
+    logits, state = trace.logits[0, -1], trace.output[-1][0, -1]
     assert why.difference == pytest.approx((logits[why.a.id] - logits[why.b.id]).item(), abs=1e-4)
+    own = [normaliser(live.model.model, state, token.id) for token in (why.a, why.b)]
+    assert why.total == pytest.approx(why.difference + own[0] - own[1], abs=1e-4)
+
+
+@torch.no_grad()
+def normaliser(made, state, token):
+    """What a tail takes off its words beside what the head takes off all; the head itself nothing more."""
+    band = sum(token >= cutoff for cutoff in made.config.input_cutoffs)
+    rows, widening = (part.weight for part in made.embed_tokens.embeddings[band])
+    return (state @ widening @ rows.T).logsumexp(-1).item() if band else 0.0
 
 
 def test_it_writes_text_as_step_by_step():

@@ -31,10 +31,6 @@ class Asked(NamedTuple):
 
 def ask(model: MemoryModel, text: str, *, bos: int | None, most: int) -> Asked:
     """A text, refused where it is empty, too long or not text."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError("The text holds half of a character (a lone surrogate). Write it anew.") from error
     ids = model.encode(text, bos=bos is not None)["input_ids"][0].tolist()
     if len(ids) > most:
         raise InputError(f"The text has {len(ids)} tokens, BOS included; expected at most {most}. Shorten it.")

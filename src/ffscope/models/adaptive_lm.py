@@ -116,7 +116,6 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
 
     config_class = AdaptiveLMConfig
     main_input_name = "input_ids"
-    _no_split_modules = ("Layer",)
 
     def __init__(self, config: AdaptiveLMConfig) -> None:
         super().__init__(config)

@@ -18,7 +18,6 @@ from ffscope.models.unembedding import Unembedding, unembedding
 
 LENSES = ("norm", "raw")
 _LOGITS, _LOGITS_ELSEWHERE = 2**24, 2**27  # bytes read at once: what a CPU's caches like, and what fills a GPU
-_FEWEST = 32  # vectors, for which it is worth while to go through a large unembedding
 
 Map = Callable[[Tensor], Tensor]
 
@@ -68,7 +67,7 @@ class Lens(ABC):
     def chunk(self) -> int:
         """How many vectors are read at once where there are many."""
         room = _LOGITS if self.unembedding.device.type == "cpu" else _LOGITS_ELSEWHERE
-        return max(_FEWEST, room // (4 * self.unembedding.vocab))
+        return max(1, room // (4 * self.unembedding.vocab))
 
     @torch.no_grad()
     def value_chunks(
