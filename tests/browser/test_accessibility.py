@@ -41,7 +41,8 @@ SMALL_TARGETS = """() => {
     const seen = target.checkVisibility({ visibilityProperty: true }) && width > 0 && right > 0 && left < 5000;
     if (!seen || Math.min(width, height) > 23.9 || inText(target)) return [];
     const name = target.ariaLabel || target.textContent.trim() || target.name || target.tagName;
-    return [`below 24 × 24: ${target.localName}.${target.className}: ${name.slice(0, 30)} ${width.toFixed(1)} × ${height.toFixed(1)}`];
+    const size = `${width.toFixed(1)} × ${height.toFixed(1)}`;
+    return [`${size}, below 24 × 24: ${target.localName}.${target.className} ${name.slice(0, 30)}`];
   });
 }"""
 
