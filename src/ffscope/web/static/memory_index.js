@@ -4,7 +4,9 @@ export class MemoryIndex {
   constructor({ memories, patterns, promotes, tokens, triggers, sentences }) {
     const lowered = (texts) => texts.map((text) => text?.toLowerCase() ?? null);
     Object.assign(this, { memories, patterns, promotes, tokens, triggers, sentences });
-    this.lowered = { memories: lowered(memories), patterns: lowered(patterns), tokens: lowered(tokens), sentences: lowered(sentences) };
+    this.lowered = {
+      memories: lowered(memories), patterns: lowered(patterns), tokens: lowered(tokens), sentences: lowered(sentences),
+    };
   }
 
   get size() {
