@@ -53,9 +53,11 @@ function showMatches({ index, text, status, results }) {
 }
 
 function matchRow({ name, pattern, promotes, trigger }, text) {
+  const wanted = text.trim().toLowerCase();
+  const marks = (one) => (one.toLowerCase().includes(wanted) ? ["tok", "found"] : []);
   return h("tr", h("th", { scope: "row" }, memoryName(name)),
     h("td", pattern === null ? h("span.quiet", "–") : h("bdi", marked(cutText(pattern, 120), text.trim()))),
-    h("td", promotes.map((one) => [token(one), " "])),
+    h("td", promotes.map((one) => [token(one, ...marks(one)), " "])),
     h("td.prefixes", trigger === null ? h("span.quiet", "–") : h("bdi", triggerExcerpt(trigger, text))));
 }
 
