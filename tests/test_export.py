@@ -10,7 +10,7 @@ from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.memory import Memory
-from ffscope.queries import Tables
+from ffscope.queries import Tables, memory_page
 from ffscope.web import export as exporting
 from ffscope.web.answers import dumped
 from ffscope.web.export import export
@@ -28,7 +28,15 @@ def test_every_page_has_its_twin_beside_it(study, tmp_path):
     site = tmp_path / "site"
     assert made.first == site / "index.html"
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
-    assert pages == {"index.html", "L0/index.html", "L1/index.html", "L2/index.html", "L0/3.html", "L2/21.html"}
+    assert pages == {
+        "index.html",
+        "search.html",
+        "L0/index.html",
+        "L1/index.html",
+        "L2/index.html",
+        "L0/3.html",
+        "L2/21.html",
+    }
     assert made.pages == len(pages)
     for page in pages:
         twin = json.loads((site / page).with_suffix(".json").read_text())
@@ -38,6 +46,39 @@ def test_every_page_has_its_twin_beside_it(study, tmp_path):
     twin, now = json.loads((site / "L0/3.json").read_text()), json.loads(dumped(memory_twin(tables, Memory(0, 3))))
     twin.pop("random"), now.pop("random")
     assert twin == now
+
+
+def test_the_search_index_holds_every_memory_with_what_it_can_be_found_by(study, tmp_path):
+    export(study.folder, tmp_path / "site", names="L0.3")
+    index = json.loads((tmp_path / "site" / "search.json").read_text())["index"]
+    assert index["memories"] == [f"L{layer}.{memory}" for layer in range(3) for memory in range(22)]
+    for number, name in enumerate(index["memories"]):
+        page = memory_page(study.folder, name)
+        assert [index["tokens"][token] for token in index["promotes"][number]] == [
+            token for token, _ in page.value.promotes[:10]
+        ]
+        texts = [cut(index["sentences"][sentence], end) for sentence, end in index["triggers"][number]]
+        assert texts == ["".join(one.tokens[: one.position + 1]) for one in page.triggers[:3]]
+        own = [pattern.description for pattern in page.patterns if pattern.annotator == "machine"]
+        assert index["patterns"][number] == (own[0] if own else None)
+
+
+def cut(text, end):
+    """The first characters of a text, counted as JavaScript counts."""
+    return text.encode("utf-16-le")[: 2 * end].decode("utf-16-le")
+
+
+def test_a_study_without_values_and_patterns_is_searched_by_its_triggers(study, tmp_path):
+    bare = shutil.copytree(study.folder, tmp_path / "bare")
+    manifest = json.loads((bare / "study.json").read_text())
+    for stage in ("values", "agreement", "patterns"):
+        del manifest["stages"][stage]
+    (bare / "study.json").write_text(json.dumps(manifest))
+    export(bare, tmp_path / "site", names="L0.3")
+    twin = json.loads((tmp_path / "site" / "search.json").read_text())
+    assert (twin["index"]["patterns"], twin["index"]["promotes"]) == ([], [])
+    assert [one["stage"] for one in twin["missing"]] == ["values", "patterns"]
+    assert any(twin["index"]["triggers"])
 
 
 def test_without_names_there_are_some_of_every_layer(study, tmp_path):
@@ -91,4 +132,4 @@ def test_stopped_in_the_middle_nothing_is_left_and_the_same_command_works(study,
         with pytest.raises(KeyboardInterrupt):
             export(study.folder, tmp_path / "site", names="L0.3")
     assert list(tmp_path.iterdir()) == []
-    assert export(study.folder, tmp_path / "site", names="L0.3").pages == 5
+    assert export(study.folder, tmp_path / "site", names="L0.3").pages == 6

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import ffscope
-from browser.pages import is_drawn, twin_of
+from browser.pages import fits, is_drawn, twin_of
 from explorer import app_of, served
 from ffscope.annotating.records import read
 from ffscope.patterns.record import Pattern
@@ -152,6 +152,70 @@ def test_keys_are_letters_while_one_types(browse, desk):
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog", name="Keys")).to_have_count(0)
     expect(page.get_by_role("textbox", name=re.compile("Description"))).to_have_count(1)
+
+
+def test_a_new_pattern_is_described_at_once(browse, desk):
+    address, _ = desk
+    page, memory = begin(browse, address)
+    page.keyboard.press("a")
+    page.keyboard.type("abc d")
+    expect(page.get_by_label("Description of pattern 1")).to_have_value("abc d")
+    expect(page.get_by_role("textbox", name=re.compile("Description"))).to_have_count(1)
+    is_on(page, memory)
+
+
+def full_sheets(page):
+    """Every memory has 25 prefixes, as in a real study: those it has are repeated."""
+
+    def longer(route):
+        sheet = route.fetch().json()
+        triggers = sheet["triggers"]
+        sheet["triggers"] = [{**triggers[i % len(triggers)], "rank": i + 1} for i in range(25)]
+        route.fulfill(json=sheet)
+
+    page.route(re.compile(r"/annotate/L\d+/\d+\.json\?"), longer)
+
+
+def test_on_a_phone_the_patterns_are_in_reach_wherever_one_reads(browse, desk):
+    address, _ = desk
+    page = browse(f"{address}&annotator=ada", before=full_sheets, width=400, height=800)
+    is_on(page, memory_on(page))
+    tall = page.evaluate("document.documentElement.scrollHeight")
+    assert tall > 1600
+    page.get_by_role("button", name="Add a pattern").click()
+    controls = [
+        *(page.get_by_role("button", name=name) for name in ("Add a pattern", "No pattern", "Done, next", "Undo")),
+        page.get_by_label("Description of pattern 1"),
+        page.get_by_role("button", name="semantic"),
+    ]
+    for top in (0, 400, tall // 2, tall):
+        page.evaluate("(top) => scrollTo(0, top)", top)
+        fits(page)
+        for control in controls:
+            expect(control).to_be_in_viewport(ratio=1)
+    for _ in range(5):
+        page.get_by_role("button", name="Add a pattern").click()
+    for control in controls[:4]:
+        expect(control).to_be_in_viewport(ratio=1)
+    page.get_by_label("Description of pattern 6").focus()
+    expect(page.get_by_label("Description of pattern 6")).to_be_in_viewport(ratio=1)
+    fits(page)
+
+
+def test_on_a_phone_no_prefix_lies_under_the_patterns(browse, desk):
+    """Neither the one that the keys lead to nor the last one."""
+    address, _ = desk
+    page = browse(f"{address}&annotator=ada", before=full_sheets, width=400, height=800)
+    is_on(page, memory_on(page))
+    for _ in range(4):
+        page.get_by_role("button", name="Add a pattern").click()
+    page.keyboard.press("Escape")
+    rows = page.get_by_role("list", name="Prefixes").get_by_role("listitem")
+    panel = page.locator(".sheet-side").bounding_box()
+    for _ in range(rows.count()):
+        box = page.locator("[aria-current=true].sheet-prefix").bounding_box()
+        assert box["y"] + box["height"] <= panel["y"]
+        page.keyboard.press("j")
 
 
 def test_too_few_prefixes_are_refused_and_nothing_is_lost(browse, desk):

@@ -72,6 +72,8 @@ def test_memories_without_a_page_are_plain_text(browse, folder):
     table = page.get_by_role("region", name="Memories of this layer")
     expect(table.get_by_role("rowheader")).to_have_count(22)
     expect(table.get_by_role("link")).to_have_text(["L1.4", "L1.9"])
+    said = "This export holds pages for 2 of 22 memories of this layer; those without a link were not exported"
+    expect(page.get_by_role("main")).to_contain_text(f"{said} (ffscope export --memories …).")
     page.goto(f"{folder.as_uri()}/L1/4.html")
     similar = page.locator("section").filter(has=page.get_by_role("heading", name="Similar memories"))
     named = re.findall(r"L\d+\.\d+", similar.inner_text())
@@ -90,17 +92,83 @@ def test_every_link_leads_to_a_file(browse, folder):
         page.goto(address)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         found += page.get_by_role("link").evaluate_all("(all) => all.map((one) => one.href)")
-    assert len(seen) == 1 + 3 + len(NAMES)
+    assert len(seen) == 2 + 3 + len(NAMES)
 
 
 def test_nothing_is_offered_that_needs_a_server(browse, folder):
     page = browse(f"{folder.as_uri()}/L0/3.html")
-    expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_text(["Overview"])
+    expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_text(["Overview", "Search"])
     expect(page.get_by_role("searchbox")).to_have_count(0)
     expect(page.get_by_role("textbox")).to_have_count(0)
     expect(page.get_by_role("button", name="Paragraph")).to_have_count(0)
     expect(page.get_by_text("Needs the model")).to_have_count(0)
     expect(page.get_by_text("ffscope serve")).to_have_count(0)
+
+
+def found(page):
+    """The names of the memories that a search shows, in order."""
+    return page.get_by_role("region", name="Results").get_by_role("rowheader").all_inner_texts()
+
+
+def test_memories_are_searched_without_a_server(browse, home, study):
+    page = browse(f"{home}/L1/4.html")
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Search").click()
+    assert page.url == f"{home}/search.html"
+    box = page.get_by_role("searchbox")
+    expect(box).to_be_focused()
+    box.fill("l1.4")
+    expect(page.get_by_role("status")).to_have_text("1 memory")
+    assert found(page) == ["L1.4"]
+    shown = memory_page(study.folder, "L1.4")
+    row = page.get_by_role("region", name="Results")
+    expect(row.locator("bdi.token")).to_have_text([token for token, _ in shown.value.promotes[:10]])
+    box.fill("no such text anywhere")
+    expect(page.get_by_role("main")).to_contain_text("No memory fits this.")
+    box.fill(" ")
+    expect(page.get_by_role("region", name="Results")).to_have_count(0)
+    box.fill("L1.4")
+    page.get_by_role("link", name="L1.4", exact=True).click()
+    assert page.url == f"{home}/L1/4.html"
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("L1.4")
+
+
+def test_a_search_in_files_finds_what_python_finds(browse, folder, study):
+    pages = {name: memory_page(study.folder, name) for name in (f"L{i}.{j}" for i in range(3) for j in range(22))}
+    page = browse(f"{folder.as_uri()}/search.html")
+    box = page.get_by_role("searchbox")
+
+    box.fill("Song")  # longer than any token of this tokenizer
+    heard = {
+        name
+        for name, one in pages.items()
+        if any("song" in "".join(row.tokens[: row.position + 1]).lower() for row in one.triggers[:3])
+        or any("song" in row.description.lower() for row in one.patterns[:1])
+    }
+    assert 0 < len(heard) < len(pages)
+    expect(page.get_by_role("status")).to_have_text(f"{len(heard)} memories")
+    assert set(found(page)) == heard
+    linked = set(page.get_by_role("region", name="Results").get_by_role("link").all_inner_texts())
+    assert linked == heard & set(NAMES)
+
+    token = "W"  # as typed: before those that promote w or ␣w, the higher its rank the earlier
+    ranks = {name: [text for text, _ in one.value.promotes[:10]] for name, one in pages.items()}
+    wanted = sorted((name for name in ranks if token in ranks[name]), key=lambda name: ranks[name].index(token))
+    box.fill(token)
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    assert set(found(page)[: len(wanted)]) == set(wanted)
+    assert [ranks[name].index(token) for name in found(page)[: len(wanted)]] == [
+        ranks[name].index(token) for name in wanted
+    ]
+
+
+def test_a_search_in_files_shows_many_matches_part_by_part(browse, folder):
+    page = browse(f"{folder.as_uri()}/search.html?q=l")
+    expect(page.get_by_role("status")).to_have_text("66 memories")
+    assert len(found(page)) == 50
+    page.get_by_role("button", name="Show 16 more of 16").click()
+    assert len(found(page)) == 66
+    expect(page.get_by_role("button", name="Show")).to_have_count(0)
 
 
 def test_a_table_is_sorted_and_filtered_without_a_server(browse, folder):
@@ -124,6 +192,9 @@ def test_an_exported_page_fits_a_phone(browse, folder):
     fits(page)
     page.goto(f"{folder.as_uri()}/L1/4.html")
     expect(page.get_by_role("heading", level=1)).to_have_text("L1.4")
+    fits(page)
+    page.goto(f"{folder.as_uri()}/search.html?q=a")
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
     fits(page)
 
 

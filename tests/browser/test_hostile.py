@@ -252,7 +252,12 @@ def test_an_error_obeys_nothing(browse, harm):
 def test_an_export_shows_it_as_text(browse, hostile, tmp_path):
     out = tmp_path / "site"
     export(hostile, out, names="L0.3,L1.4")
-    for path in ("index.html", "L0/index.html", "L0/3.html", "L1/4.html"):
+    for path in ("index.html", "L0/index.html", "L0/3.html", "L1/4.html", "search.html?q=%3Cscript%3E"):
         page = opened(browse, f"{out.as_uri()}/{path}")
         expect(page.get_by_role("main")).to_contain_text("<script>window.__hit")
         is_unharmed(page)
+    for asked in ("%3CIMG", "%E2%80%AE", "%22%3E%3Csvg", "W", "%00"):
+        page.goto(f"{out.as_uri()}/search.html?q={asked}")
+        expect(page.locator("table.results, .empty").first).to_be_visible()
+        is_unharmed(page)
+    assert (out / "search.html").stat().st_size < 2_000_000

@@ -20,6 +20,7 @@ from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin
 from ffscope.web.twins.missing import Missing
 from ffscope.web.twins.overview import about, overview_twin, read_summary
+from ffscope.web.twins.search_index import search_index_twin
 
 _PREDICTIVE = 100  # values that the report shows too
 # Scripts beside the page only: 'self' says nothing where pages are files.
@@ -41,7 +42,7 @@ class Exported:
 def export(
     folder: Path | str, out: Path, *, names: str | None = None, sample: int = 10, progress: Tell = nobody
 ) -> Exported:
-    """Write the overview, every layer and chosen memories of a study into a new folder, each page with its JSON twin."""
+    """Write overview, search, every layer and chosen memories of a study into a new folder, each page with its JSON twin."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StudyError(f"{out} is there already. Nothing was written: name a new or empty folder with --out.")
     unfinished = out.with_name(f"{out.name}.unfinished")  # takes its name when it is whole
@@ -105,6 +106,7 @@ def _chosen(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:
 def _pages(tables: Tables, memories: list[Memory]) -> Iterator[Page]:
     summary = read_summary(tables.study.folder)
     yield "index", "overview", lambda: overview_twin(tables, summary)
+    yield "search", "search", lambda: search_index_twin(tables)
     for (layer,) in tables.rows("SELECT DISTINCT layer FROM memories ORDER BY layer"):
         yield f"L{layer}/index", "layer", lambda layer=layer: layer_twin(tables, layer)  # type: ignore[misc]
     for memory in memories:

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 const KEYS = [
   ["j k", "or ↓ ↑: next, previous prefix"],
   ["1 … 6", "mark the prefix with this pattern, or take the mark away; the first free number makes a new pattern"],
-  ["a", "add a pattern"],
+  ["a", "add a pattern and describe it"],
   ["n", "choose the next pattern"],
   ["d", "describe the chosen pattern; Enter or Esc leaves the field"],
   ["s m", "the chosen pattern is shallow, semantic"],

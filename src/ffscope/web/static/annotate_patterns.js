@@ -7,16 +7,11 @@ export class PatternList {
     this.sheet = sheet;
     this.list = h("ol.said-patterns");
     this.items = [];
-    this.addButton = h("button", { type: "button", onclick: () => this.addAndDescribe() }, "Add a pattern");
+    this.addButton = h("button", { type: "button", onclick: () => sheet.add() }, "Add a pattern");
     this.noneButton = h("button", { type: "button", onclick: () => sheet.sayNone() }, "No pattern");
-    this.hint = h("p.soft", `What at least ${sheet.twin.least} prefixes share, `,
+    this.hint = h("p.soft.hint", `What at least ${sheet.twin.least} prefixes share, `,
       "shallow (the same words) or semantic (the same topic or meaning).");
     this.element = h("section", h("h3", "Patterns"), this.hint, this.list, h("div.sheet-buttons", this.addButton, this.noneButton));
-  }
-
-  addAndDescribe() {
-    this.sheet.add();
-    this.describe(this.sheet.chosen);
   }
 
   describe(number) {

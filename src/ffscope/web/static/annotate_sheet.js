@@ -125,10 +125,12 @@ export class AnnotateSheet {
     this.step(toggledMark(number === count ? addedPattern(this.answer) : this.answer, number, row.rank));
   }
 
+  // One more pattern, with the caret in its description: what is typed next is text and no key.
   add() {
     if (this.answer.patterns.length >= this.twin.most) return;
     this.chosen = this.answer.patterns.length;
     this.step(addedPattern(this.answer));
+    this.describe();
   }
 
   remove(number) {

@@ -1,7 +1,7 @@
 // All memories of a layer in one table, with filters.
 import { h, real, replace, seen, share, whole } from "./dom.js";
 import { drawFigures } from "./figures.js";
-import { layerLink } from "./links.js";
+import { exportedMemories, isExport, layerLink } from "./links.js";
 import { agreesMark, countOf, inLocation, keepInLocation, memoryName, missingStages, oneLine, tokenCell } from "./saying.js";
 import { VirtualTable } from "./table.js";
 
@@ -23,8 +23,8 @@ export async function layerPage(place, twin, about) {
     table.show(fitting);
   });
   const figures = h("div.figures");
-  replace(place, h("div.title", h("h1", `Layer ${twin.layer}`), layerNeighbours(twin)), missingStages(twin.missing),
-    filters.element, status, table.element,
+  replace(place, h("div.title", h("h1", `Layer ${twin.layer}`), layerNeighbours(twin)), exportedShare(twin),
+    missingStages(twin.missing), filters.element, status, table.element,
     twin.figures?.length ? [h("h2", "Figures"), figures] : null);
   filters.apply();
   await drawFigures(figures, twin.figures ?? []);
@@ -33,6 +33,15 @@ export async function layerPage(place, twin, about) {
 function layerNeighbours({ layer, layers }) {
   const to = (number, word) => (number >= 0 && number < layers ? h("a", { href: layerLink(number) }, word) : h("span.quiet", word));
   return h("nav.near", { "aria-label": "Layers" }, to(layer - 1, "Previous layer"), to(layer + 1, "Next layer"));
+}
+
+// In an export: how many memories have a page, and why the others have none.
+function exportedShare({ layer, columns }) {
+  const linked = columns.memory.filter((memory) => exportedMemories().has(`L${layer}.${memory}`)).length;
+  if (!isExport() || linked === columns.memory.length) return null;
+  const all = countOf(columns.memory.length, "memory", "memories");
+  return h("p.quiet", `This export holds pages for ${whole(linked)} of ${all} of this layer; those without a link `,
+    "were not exported (", h("code", "ffscope export --memories …"), ").");
 }
 
 function layerColumns({ layer, columns }) {

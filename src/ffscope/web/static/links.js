@@ -24,8 +24,10 @@ export function layerLink(layer) {
   return isExport() ? `${root()}L${layer}/index.html` : `/L${layer}`;
 }
 
+// What needs the server has no page in an export.
 export function pageLink(name) {
-  if (isExport()) return name === "overview" ? `${root()}index.html` : null;
+  const file = { overview: "index.html", search: "search.html" }[name];
+  if (isExport()) return file ? `${root()}${file}` : null;
   return name === "overview" ? "/" : `/${name}`;
 }
 

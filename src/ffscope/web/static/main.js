@@ -3,6 +3,7 @@ import { annotatePage } from "./annotate.js";
 import { ask, isTakenBack } from "./ask.js";
 import { append, byId, h, replace } from "./dom.js";
 import { header } from "./header.js";
+import { indexSearchPage } from "./index_search.js";
 import { isExport } from "./links.js";
 import { layerPage } from "./layer.js";
 import { memoryPage } from "./memory.js";
@@ -12,7 +13,8 @@ import { searchPage } from "./search.js";
 
 // Each takes the page's place on the screen and its JSON twin; those that ask for themselves have no twin to begin with.
 const PAGES = {
-  overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, search: searchPage, annotate: annotatePage,
+  overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, annotate: annotatePage,
+  search: (...page) => (isExport() ? indexSearchPage : searchPage)(...page),
 };
 const ASK_THEMSELVES = new Set(["prompt", "search", "annotate"]);
 
@@ -26,8 +28,9 @@ function embedded(name) {
 }
 
 async function twin(page) {
+  if (isExport()) return embedded("page-twin");
   if (ASK_THEMSELVES.has(page)) return null;
-  return embedded("page-twin") ?? ask(location.pathname === "/" ? "/index.json" : `${location.pathname}.json`);
+  return ask(location.pathname === "/" ? "/index.json" : `${location.pathname}.json`);
 }
 
 async function begin() {

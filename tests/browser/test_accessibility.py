@@ -1,0 +1,99 @@
+"""Every page, as it is drawn in light and dark, on a desk and on a phone, passes axe-core and can be hit with a finger."""
+
+import re
+from collections import defaultdict
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from browser.test_looks import PAGES
+from ffscope.web.export import export
+
+pytestmark = pytest.mark.browser
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+SIZES = {1440: 900, 400: 800}
+REPORT = "report.html"
+# Files of an export and the report, and what is there when they are drawn.
+FILES = {
+    "index.html": "How it was made",
+    "L1/index.html": "22 memories",
+    "L1/4.html": "Similar memories",
+    "search.html?q=a": "66 memories",
+    REPORT: "In short",
+}
+AXE = Axe()
+# What can be hit and is smaller than 24 × 24 pixels (WCAG 2.5.8), apart from links in running text and what cannot be seen.
+SMALL_TARGETS = """() => {
+  const kinds = "a[href], button, input, select, textarea, summary, [role=button], [role=tab], [role=gridcell][tabindex]";
+  const block = (element) => {
+    while (getComputedStyle(element).display.startsWith("inline") || element.tagName === "BDI") element = element.parentElement;
+    return element;
+  };
+  const ownText = (element) => [...element.childNodes].map((node) => {
+    if (node.nodeType === Node.TEXT_NODE) return node.data;
+    return node.nodeType === Node.ELEMENT_NODE && !node.matches(kinds) ? ownText(node) : "";
+  }).join("");
+  const inText = (target) => target.matches("a") && getComputedStyle(target).display === "inline"
+    && /[\\p{L}\\p{N}]/u.test(ownText(block(target)));
+  return [...document.querySelectorAll(kinds)].flatMap((target) => {
+    const { width, height, left, right } = (target.closest("label") ?? target).getBoundingClientRect();
+    const seen = target.checkVisibility({ visibilityProperty: true }) && width > 0 && right > 0 && left < 5000;
+    if (!seen || Math.min(width, height) > 23.9 || inText(target)) return [];
+    const name = target.ariaLabel || target.textContent.trim() || target.name || target.tagName;
+    const size = `${width.toFixed(1)} × ${height.toFixed(1)}`;
+    return [`${size}, below 24 × 24: ${target.localName}.${target.className} ${name.slice(0, 30)}`];
+  });
+}"""
+
+
+@pytest.fixture(scope="module")
+def files(study, tmp_path_factory):
+    """The address of an export with a memory, and the report beside it."""
+    out = tmp_path_factory.mktemp("accessible") / "site"
+    export(study.folder, out, names="L0.3,L1.4")
+    (out / REPORT).write_bytes((study.folder / REPORT).read_bytes())
+    return out.as_uri()
+
+
+def drawn(page, words):
+    """The page is there, and all that can be unfolded is."""
+    expect(page.locator("body")).to_contain_text(re.compile(words))
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+
+
+def violations(page):
+    """What axe-core finds wrong: the rule, what is wrong, and where."""
+    results = AXE.run(page, options={"runOnly": RULES, "preload": False}).response  # styles are not read from files
+    return [
+        f"{rule['id']}: {(node['failureSummary'] or rule['help'])[:250]}: {node['html'][:150]}"
+        for rule in results["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+def faults(browse, address, words):
+    """All that is wrong with a page, each fault with the colours and widths at which it shows."""
+    browse.expects("status of 404")
+    where = defaultdict(dict)  # the places of a fault, each once
+    for scheme in ("light", "dark"):
+        page = browse(address, scheme=scheme, bypass_csp=True)
+        for width, height in SIZES.items():
+            page.set_viewport_size({"width": width, "height": height})
+            drawn(page, words)
+            for fault in violations(page) + page.evaluate(SMALL_TARGETS):
+                where[fault][f"{scheme} {width} px"] = True
+    return "\n".join(f"{fault} ({', '.join(places)})" for fault, places in where.items())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_served_page_is_accessible(browse, site, path):
+    wrong = faults(browse, f"{site}{path}", PAGES[path])
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_is_accessible(browse, files, path):
+    wrong = faults(browse, f"{files}/{path}", FILES[path])
+    assert not wrong, wrong
