@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import sentencex
 
-from ffscope.corpus import files
+from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.sentences import Cutter, Seen
@@ -152,7 +152,6 @@ def test_bytes_that_are_not_utf8_are_counted(tmp_path):
 
 
 def test_a_long_line_comes_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST", 50)
     monkeypatch.setattr("ffscope.corpus.documents.LONGEST", 50)
     text = " ".join(f"wörd{i}" for i in range(60))
     (tmp_path / "a.txt").write_text(f"{text}\nshort\n{'日' * 40}")
@@ -162,7 +161,7 @@ def test_a_long_line_comes_in_pieces(tmp_path, monkeypatch):
         assert max(map(len, paragraphs)) <= 50
         whole = "".join(paragraphs)
         assert whole == f"{text}short{'日' * last}"
-    monkeypatch.setattr(files, "LONGEST_RECORD", 200)
+    monkeypatch.setattr(streams, "LONGEST_RECORD", 200)
     (tmp_path / "c.jsonl").write_bytes(jsonl(["a.", "x" * 1000, "b."]))
     corpus = Corpus(str(tmp_path / "c.jsonl"))
     assert [list(document.paragraphs) for document in corpus] == [["a."], ["b."]]
