@@ -55,11 +55,12 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Document]:
         self.skipped.clear()
-        self.watch(self.source)
         if self.source in BUNDLED:
+            self.watch(self.source)
             yield from self._bundled(self.files[0])
             return
         if self.source.startswith("hf:"):
+            self.watch(self.source)
             yield from self._rows(stream_hub(self.source), f"the dataset {self.source}")
         kinds = [checked_kind(file) for file in self.files]
         for file, kind in zip(self.files, kinds, strict=True):
@@ -77,8 +78,7 @@ class Corpus:
         yield self._document(blocks(file, self.skipped, self.watch), title=file.name)
 
     def _wikitext(self, file: Path) -> Iterator[Document]:
-        lines = (line for block in blocks(file, self.skipped, self.watch) for line in _LINE.findall(block))
-        for title, paragraphs in articles(lines):
+        for title, paragraphs in articles(self._paragraphs(blocks(file, self.skipped, self.watch))):
             yield self._document(paragraphs if self.words else map(detokenized, paragraphs), title=title)
 
     def _jsonl(self, file: Path) -> Iterator[Document]:
