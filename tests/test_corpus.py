@@ -126,7 +126,7 @@ def test_wikitext_as_people_write_it():
         ("a.txt.xz", b"not packed", "cannot be read: Input format not supported"),
         ("a.txt.zst", b"not packed", "cannot be read: "),
         ("a.txt.gz", gzip.compress(b"word " * 1000)[:-20], "cannot be read: Compressed file ended"),
-        ("a.txt.gz", gzip.compress(NOISE)[:50] + NOISE, "cannot be read: Error -3 while decompressing data"),
+        ("a.txt.gz", gzip.compress(b"word")[:10] + b"\xff" * 99, "cannot be read: Error -3 while decompressing data"),
         ("a.txt.xz", lzma.compress(NOISE)[:50] + NOISE, "cannot be read: Corrupt input data"),
         ("a.parquet", b"PAR1" + struct.pack("<I", 2**31) + b"PAR1", "cannot be read as parquet"),
         ("a.parquet", b"PAR1" + NOISE + struct.pack("<I", 999) + b"PAR1", "cannot be read as parquet"),
@@ -209,7 +209,7 @@ def test_a_row_that_is_not_utf8_costs_itself_alone(tmp_path):
     assert corpus.skipped == {"records that are not UTF-8": 1}
 
 
-@pytest.mark.parametrize("run", ["a", "\0", "QUJD", "😀", "“"])
+@pytest.mark.parametrize("run", ["a", "QUJD", "😀", "“"])
 def test_a_long_run_that_cannot_be_text_is_passed_over(tmp_path, run):
     run *= 300_000 // len(run)
     (tmp_path / "a.txt").write_text(f"Before it.\n{run}\nAfter it.")
@@ -217,7 +217,7 @@ def test_a_long_run_that_cannot_be_text_is_passed_over(tmp_path, run):
     for name in ("a.txt", "b.jsonl"):
         corpus = Corpus(str(tmp_path / name))
         assert [list(document.paragraphs) for document in corpus] == [["Before it.", "After it."]]
-        assert corpus.skipped["stretches of over 10,000 characters that cannot be text"] == 3
+        assert corpus.skipped["stretches of over 10,000 characters that cannot be text"] == 4
 
 
 def test_text_without_white_space_is_read(tmp_path):
@@ -231,7 +231,7 @@ def test_text_without_white_space_is_read(tmp_path):
 @pytest.mark.parametrize("packing", [".gz", ".xz", ".zst"])
 @pytest.mark.parametrize("character", [b"a", b" ", b"\n"])
 def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, packing, character):
-    file = packed(tmp_path / f"a.txt{packing}", character * 50_000_000)
+    file = packed(tmp_path / f"a.txt{packing}", character * (47 * 2**20 + 5))  # a few characters over whole blocks
     updates = []
     start = time.perf_counter()
     with (

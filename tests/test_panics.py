@@ -52,13 +52,13 @@ def cut(tokenizer, *texts):
 def test_what_sentencex_panics_at_is_split_all_the_same(tokenizer):
     text = f"See here. By John {PANICS} Then more."
     cutter, ((*sentences,),) = cut(tokenizer, text)
-    assert [sentence.text for sentence in sentences][0] == "See here."
+    assert sentences[0].text == "See here."
     assert PANICS in sentences[1].text
     assert [token for sentence in sentences for token in sentence.tokens] == tokenizer.encode(text)
     assert not cutter.skipped
 
 
-@pytest.mark.parametrize("segment", [panic, lambda _, text: [text[:3], text[5:]], lambda *_: 1 / 0])
+@pytest.mark.parametrize("segment", [panic, lambda _, text: [text[1:]], lambda *_: 1 / 0])
 def test_a_paragraph_that_cannot_be_split_is_split_by_punctuation_and_counted(tokenizer, monkeypatch, caplog, segment):
     def sometimes(language, text):
         return segment(language, text) if "BAD" in text else [text]

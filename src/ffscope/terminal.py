@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 out.width = max(out.width, 80)  # a narrower table says nothing
 err = Console(stderr=True, highlight=False)
-_LOG_FIRST, _LOG_EVERY = 2.0, 10.0  # seconds to the first line of progress where there is no terminal, and from one to the next
+_LOG_FIRST, _LOG_EVERY = (
+    2.0,
+    10.0,
+)  # seconds to the first line of progress where there is no terminal, and from one to the next
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
 
 

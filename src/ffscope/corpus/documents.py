@@ -26,7 +26,7 @@ LONGEST = 100_000
 _LINE = re.compile(r"[^\r\n]+")
 # So many characters without white space are no text if they are ASCII (base64, say) or nearly all the same. What is written without
 # spaces between words (Chinese, Japanese, Thai …) is neither.
-_RUN, _FEW = 10_000, 30
+_RUN, _FEW = LONGEST // 10, 30
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ class Corpus:
     WikiText's .tokens are read as people write them; with `words` as they are, for a model that was trained on them so.
     """
 
-    def __init__(
-        self, source: str, *, field: str = "text", words: bool = False, watch: Watch = unwatched
-    ) -> None:
+    def __init__(self, source: str, *, field: str = "text", words: bool = False, watch: Watch = unwatched) -> None:
         if not source.strip():
             raise CorpusError("No corpus was named. Name a file, a folder, hf:NAME, or the bundled vital-articles.")
         self.source, self.field, self.words, self.watch = source, field, words, watch
@@ -179,7 +177,8 @@ class Corpus:
         while begin < end:
             cut = end
             if end - begin > LONGEST:
-                cut = paragraph.rfind(" ", begin + 1, begin + LONGEST) + 1 or begin + LONGEST
+                # Where there is no space, the rest stays long enough to be judged as a run.
+                cut = paragraph.rfind(" ", begin + 1, begin + LONGEST) + 1 or begin + LONGEST - LONGEST // 10
                 self.skipped["long lines cut into pieces"] += 1
             piece, begin = paragraph[begin:cut], cut
             if _cannot_be_text(piece):
@@ -213,7 +212,8 @@ def stream_hub(source: str) -> Iterable[Mapping[str, Any]]:
             yield from datasets.load_dataset(path, config, split=split or "train", streaming=True)
     except Unreadable as unreadable:
         raise CorpusError(
-            f"{source} cannot be read: {unreadable}. Expected hf:NAME[/CONFIG][:SPLIT] of a dataset that the hub, or your cache, has."
+            f"{source} cannot be read: {unreadable}. Expected hf:NAME[/CONFIG][:SPLIT] of a dataset that the hub, or your "
+            "cache, has."
         ) from unreadable.error
 
 

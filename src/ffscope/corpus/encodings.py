@@ -34,7 +34,6 @@ _MAGIC = {  # counts where what follows is not plain text either: "GIF89a is a f
     b"Rar!\x1a\x07": "a RAR archive",
     b"PAR1": "parquet, which is read from a name that ends in .parquet",
     b"ARROW1": "an Arrow file",
-    b"\xff\xff\xff\xff": "an Arrow stream",
     b"GGUF": "a GGUF model",
     b"\x7fELF": "an ELF program",
     b"MZ\x90\x00": "a Windows program",
@@ -93,9 +92,7 @@ def _known_kind(head: bytes) -> str | None:
 
 
 def _unmarked(head: bytes) -> str | None:
-    """UTF-16 or UTF-32 where the bytes are legible as such. NUL bytes give it away: every space and line break has some."""
-    if b"\x00" not in head:
-        return None
+    """UTF-16 or UTF-32 where the bytes are legible as such. Common characters hold control bytes there, which other text lacks."""
     for encoding, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
         whole = head[: len(head) - len(head) % width]
         try:

@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 NO_TOKEN = -1
 """Stands for the next token where a paragraph ends and the tokenizer has no EOS."""
 _POINT = "@.@", "@,@"  # as WikiText writes the point of 5.5, which ends no sentence; a comma is as long
-# White space outside ASCII before a full stop: behind a capital letter sentencex panics at it. It reads a space well, which is as long.
+# White space outside ASCII before a full stop: behind a capital letter sentencex panics at it. A space is as long, and read well.
 _SPACE_BEFORE_STOP = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000](?=\\.)")
-# Where a sentence ends if sentencex cannot say: behind closing punctuation and white space; in Chinese and Japanese without the latter.
+# Where a sentence ends if sentencex cannot say: behind punctuation and white space; in Chinese and Japanese without the latter.
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？][」』”’）]*\s*")
 _UNSPLIT = "paragraphs that the sentence splitter could not read, split by punctuation alone"
 _WHOLE = "paragraphs that the tokenizer could not read in parts, left whole"

@@ -1,4 +1,4 @@
-"""The files of a corpus as streams: plain, .gz, .xz or .zst, text as UTF-8 whatever its encoding, and no line longer than memory takes."""
+"""The files of a corpus as streams: plain, .gz, .xz or .zst; text as UTF-8, and no line of it longer than memory takes."""
 
 import codecs
 import gzip
@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -34,14 +34,18 @@ def unwatched(_: str) -> None:
 
 
 @contextmanager
-def opened(file: Path, watch: Watch = unwatched) -> Iterator[io.BufferedReader]:
+def opened(file: Path, watch: Watch = unwatched) -> "Iterator[io.BufferedReader[Any]]":
     """A file's bytes, unpacked. What is wrong with it becomes one sentence."""
-    with _Unpacked(file, watch) as raw, io.BufferedReader(raw, BLOCK) as stream:
-        yield stream
+    with ExitStack() as stack:
+        with one_sentence(file):
+            packed = stack.enter_context(file.open("rb"))
+            content = stack.enter_context(_unpacked(packed, file.suffix.lower()))
+            size = file.stat().st_size
+        yield stack.enter_context(io.BufferedReader(_Watched(file, size, packed, content, watch), BLOCK))
 
 
 @contextmanager
-def opened_text(file: Path, skipped: Counter[str], watch: Watch = unwatched) -> Iterator[io.BufferedReader]:
+def opened_text(file: Path, skipped: Counter[str], watch: Watch = unwatched) -> "Iterator[io.BufferedReader[Any]]":
     """A text file's bytes as UTF-8 without a byte order mark. A file that is not text is refused."""
     with opened(file, watch) as stream:
         mark, encoding = encoding_of(stream.peek(HEAD)[:HEAD], file)
@@ -119,16 +123,12 @@ def _error(file: Path, how: str, error: BaseException) -> CorpusError:
     return CorpusError(f"{file} cannot be read{how}: {reason}. It may be damaged, cut short, or not yours to read.")
 
 
-class _Unpacked(io.RawIOBase):
+class _Watched(io.RawIOBase):
     """A file's bytes, unpacked; with each read someone is told how far it is."""
 
-    def __init__(self, file: Path, watch: Watch) -> None:
-        self._file, self._watch = file, watch
+    def __init__(self, file: Path, size: int, packed: BinaryIO, content: Any, watch: Watch) -> None:
+        self._file, self._size, self._packed, self._content, self._watch = file, size, packed, content, watch
         self._done = 0
-        with one_sentence(file):
-            self._size = file.stat().st_size
-            self._packed = file.open("rb")
-            self._bytes = _unpacking(self._packed, file.suffix.lower())
 
     def readable(self) -> bool:
         return True
@@ -136,27 +136,20 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         self._watch(self._where())
         with one_sentence(self._file):
-            data = self._bytes.read(len(buffer))
+            data = self._content.read(len(buffer))
         buffer[: len(data)] = data
         self._done += len(data)
         return len(data)
 
     def _where(self) -> str:
         where = f"{self._file.name}, {_megabytes(self._packed.tell())} of {_megabytes(self._size)} MB"
-        packed = self._bytes is not self._packed
-        return f"{where}, {_megabytes(self._done)} MB unpacked" if packed else where
-
-    def close(self) -> None:
-        if not self.closed and hasattr(self, "_bytes"):
-            self._bytes.close()
-            self._packed.close()
-        super().close()
+        return where if self._content is self._packed else f"{where}, {_megabytes(self._done)} MB unpacked"
 
 
 class _Transcoded(io.RawIOBase):
     """Text of another encoding as UTF-8. What is not of that encoding becomes U+FFFD, and is counted."""
 
-    def __init__(self, stream: io.BufferedReader, encoding: str, skipped: Counter[str]) -> None:
+    def __init__(self, stream: "io.BufferedReader[Any]", encoding: str, skipped: Counter[str]) -> None:
         self._stream, self._skipped = stream, skipped
         self._name = encoding[:6].upper()
         self._decoder = codecs.getincrementaldecoder(encoding)("replace")
@@ -178,7 +171,7 @@ class _Transcoded(io.RawIOBase):
         return len(data)
 
 
-def _unpacking(packed: io.BufferedReader, packing: str) -> Any:
+def _unpacked(packed: BinaryIO, packing: str) -> Any:
     if packing == ".gz":
         return gzip.open(packed)
     if packing == ".xz":
@@ -207,12 +200,12 @@ def _decoded_lines(lines: list[bytes], skipped: Counter[str]) -> Iterator[str]:
 
 
 def _cutting_place(line: bytes) -> int:
-    """Behind the last space; where there is none, before the last character that may be incomplete."""
+    """Behind the last space; where there is none, before a character near the end: what is left is long enough to be judged."""
     space = line.rfind(b" ")
     if space > 0:
         return space + 1
-    place = len(line) - 1
-    while place > len(line) - 4 and line[place] & 0b1100_0000 == 0b1000_0000:
+    last = place = len(line) - 1 - BLOCK // 16
+    while place > last - 3 and line[place] & 0b1100_0000 == 0b1000_0000:
         place -= 1
     return place
 
