@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import lzma
 import shutil
 import struct
 import types
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ import pytest
 import sentencex
 
 import tiny
+from conftest import SHARED
 from ffscope import SourceError, load, read
 from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.corpus.documents import Corpus
@@ -55,6 +58,20 @@ def test_what_sentencex_panics_at_is_split_all_the_same(tokenizer):
     assert sentences[0].text == "See here."
     assert PANICS in sentences[1].text
     assert [token for sentence in sentences for token in sentence.tokens] == tokenizer.encode(text)
+    assert not cutter.skipped
+
+
+@pytest.mark.shared
+def test_the_article_that_ended_a_run_is_read(tokenizer, tmp_path):
+    train = SHARED / "corpora" / "wiki-train.jsonl.xz"
+    if not train.is_file():
+        pytest.skip(f"needs {train}")
+    with lzma.open(train) as articles:
+        (tmp_path / "a.jsonl").write_bytes(next(islice(articles, 1885, None)))
+    (document,) = Corpus(str(tmp_path / "a.jsonl"))
+    cutter = Cutter(tokenizer, language="en", max_tokens=10**6)
+    for text, sentences in cutter.sentences((text, text) for text in document.paragraphs):
+        assert [token for sentence in sentences for token in sentence.tokens] == tokenizer.encode(text)
     assert not cutter.skipped
 
 
