@@ -4,7 +4,11 @@ import gzip
 import importlib.util
 import json
 import lzma
+import os
+import random
+import struct
 import sys
+import time
 import types
 from itertools import chain, pairwise
 
@@ -14,13 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 import sentencex
 
-from ffscope.corpus import files
+from ffscope.analysis.sentences import Reading, write_sentences
+from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.sentences import Cutter, Seen
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
+from ffscope.progress import Progress
+from ffscope.study import Study
 
+NOISE = random.Random(0).randbytes(1000)
 TEXTS = ["One is here. Two is there.\nA second paragraph.", "Ünïcödé, 日本語。はい。", "Three!\r\nFour\rFive"]
 PARAGRAPHS = [
     ["One is here. Two is there.", "A second paragraph."],
@@ -118,6 +126,10 @@ def test_wikitext_as_people_write_it():
         ("a.txt.xz", b"not packed", "cannot be read: Input format not supported"),
         ("a.txt.zst", b"not packed", "cannot be read: "),
         ("a.txt.gz", gzip.compress(b"word " * 1000)[:-20], "cannot be read: Compressed file ended"),
+        ("a.txt.gz", gzip.compress(b"word")[:10] + b"\xff" * 99, "cannot be read: Error -3 while decompressing data"),
+        ("a.txt.xz", lzma.compress(NOISE)[:50] + NOISE, "cannot be read: Corrupt input data"),
+        ("a.parquet", b"PAR1" + struct.pack("<I", 2**31) + b"PAR1", "cannot be read as parquet"),
+        ("a.parquet", b"PAR1" + NOISE + struct.pack("<I", 999) + b"PAR1", "cannot be read as parquet"),
     ],
 )
 def test_a_bad_file_is_a_sentence(tmp_path, name, content, message):
@@ -152,7 +164,6 @@ def test_bytes_that_are_not_utf8_are_counted(tmp_path):
 
 
 def test_a_long_line_comes_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST", 50)
     monkeypatch.setattr("ffscope.corpus.documents.LONGEST", 50)
     text = " ".join(f"wörd{i}" for i in range(60))
     (tmp_path / "a.txt").write_text(f"{text}\nshort\n{'日' * 40}")
@@ -162,11 +173,96 @@ def test_a_long_line_comes_in_pieces(tmp_path, monkeypatch):
         assert max(map(len, paragraphs)) <= 50
         whole = "".join(paragraphs)
         assert whole == f"{text}short{'日' * last}"
-    monkeypatch.setattr(files, "LONGEST_RECORD", 200)
+    monkeypatch.setattr(streams, "LONGEST_RECORD", 200)
     (tmp_path / "c.jsonl").write_bytes(jsonl(["a.", "x" * 1000, "b."]))
     corpus = Corpus(str(tmp_path / "c.jsonl"))
     assert [list(document.paragraphs) for document in corpus] == [["a."], ["b."]]
     assert sum(corpus.skipped.values()) == 1
+
+
+def test_titles_with_half_a_character_are_repaired(tokenizer, tmp_path):
+    rows = [{"text": "Here.", "title": "half \ud800", "topic": "\udfff"}, {"text": "There.", "title": "whole 😀"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Study.writing(tmp_path / "study", {"source": "none"}) as study:
+        write_sentences(study, tokenizer, Reading(corpus=str(tmp_path / "a.jsonl")))
+    table = pq.read_table(study.path("documents.parquet")).to_pydict()
+    assert table["title"] == ["half \ufffd", "whole 😀"]
+    assert table["topic"] == ["\ufffd", None]
+    assert study.manifest["corpus"]["skipped"] == {"titles with half a character replaced": 2}
+
+
+def test_a_file_name_that_is_not_utf8(tokenizer, tmp_path):
+    (tmp_path / "texts").mkdir()
+    file = os.fsencode(tmp_path / "texts") + b"/b\xe4d.txt"
+    with open(file, "w") as stream:
+        stream.write("Here.")
+    with Study.writing(tmp_path / "study", {"source": "none"}) as study:
+        write_sentences(study, tokenizer, Reading(corpus=os.fsdecode(file)))
+    assert Study.open(tmp_path / "study").manifest["corpus"]["source"] == os.fsdecode(file)
+
+
+def test_a_row_that_is_not_utf8_costs_itself_alone(tmp_path):
+    texts = pa.array([b"Good.", b"B\xe4d.", b"Good too."]).view(pa.string())
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    corpus = Corpus(str(tmp_path / "a.parquet"))
+    assert [list(document.paragraphs) for document in corpus] == [["Good."], ["Good too."]]
+    assert corpus.skipped == {"records that are not UTF-8": 1}
+
+
+@pytest.mark.parametrize("run", ["a", "QUJD", "😀", "“"])
+def test_a_long_run_that_cannot_be_text_is_passed_over(tmp_path, run):
+    run *= 300_000 // len(run)
+    (tmp_path / "a.txt").write_text(f"Before it.\n{run}\nAfter it.")
+    (tmp_path / "b.jsonl").write_bytes(jsonl([f"Before it.\n{run}\nAfter it."]))
+    for name in ("a.txt", "b.jsonl"):
+        corpus = Corpus(str(tmp_path / name))
+        assert [list(document.paragraphs) for document in corpus] == [["Before it.", "After it."]]
+        assert corpus.skipped["stretches of over 10,000 characters that cannot be text"] == 4
+
+
+def test_text_without_white_space_is_read(tmp_path):
+    thai, chinese = range(0x0E01, 0x0E2F), range(0x4E00, 0x5E00)
+    texts = ["".join(map(chr, random.Random(0).choices(script, k=20_000))) for script in (thai, chinese)]
+    texts.append("a" * 9_000)
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    assert documents(tmp_path / "a.txt") == [texts]
+
+
+@pytest.mark.parametrize("packing", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("character", [b"a", b" ", b"\n"])
+def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, packing, character):
+    file = packed(tmp_path / f"a.txt{packing}", character * (47 * 2**20 + 5))  # a few characters over whole blocks
+    updates = []
+    start = time.perf_counter()
+    with (
+        Study.writing(tmp_path / "study", {"source": "none"}) as study,
+        pytest.raises(CorpusError, match=rf"a\.txt{packing} gives no sentence to search: 0 documents"),
+    ):
+        write_sentences(study, tokenizer, Reading(corpus=str(file)), progress=updates.append)
+    assert time.perf_counter() - start < 10  # it was a minute
+    assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
+    assert updates[0].detail.endswith("0.0 MB unpacked")
+
+
+def test_progress_names_the_file_from_the_start(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffscope.analysis.sentences._TELL_EVERY", 0)
+    monkeypatch.setattr(streams, "BLOCK", 1000)
+    (tmp_path / "a.txt").write_text("".join(f"{'abcdefghij'[i % 10]} is here {'x' * i}.\n" for i in range(200)))
+    updates = []
+    with Study.writing(tmp_path / "study", {"source": "none"}) as study:
+        write_sentences(study, tokenizer, Reading(corpus=str(tmp_path / "a.txt")), progress=updates.append)
+    assert updates[0] == Progress("reading", 0, detail="a.txt, 0.0 of 0.0 MB")
+    assert len(updates) > 20
+    assert updates[-1] == Progress("reading", 200, 200)
+
+
+def test_lines_are_whole_whatever_the_block(tmp_path, monkeypatch):
+    lines = [f"Line {i} ünd {'wörd ' * (i % 7)}end" for i in range(100)]
+    for block in (64, 100, 1001):
+        monkeypatch.setattr(streams, "BLOCK", block)
+        for ending in ("\n", "\r", "\r\n"):
+            (tmp_path / "a.txt").write_bytes(ending.join(lines).encode())
+            assert documents(tmp_path / "a.txt") == [lines]
 
 
 def test_a_hub_dataset_through_the_datasets_library(monkeypatch):

@@ -415,7 +415,7 @@ def test_duplicates_are_dropped_and_counted(llama, tmp_path):
         assert (corpus["sentences"], corpus["duplicates"]) == (sentences, duplicates)
 
 
-@pytest.mark.parametrize("content", [b"", b" \n\n", b"\xff\xfe\n" * 3])
+@pytest.mark.parametrize("content", [b"", b" \n\n", b"\xfd\xfe\n" * 3])
 def test_a_corpus_without_a_sentence(content, llama, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):

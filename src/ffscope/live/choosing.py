@@ -4,6 +4,7 @@ import re
 
 from ffscope.errors import InputError
 from ffscope.live.answers import Token
+from ffscope.models.inputs import token_ids
 from ffscope.models.memory_model import MemoryModel
 from ffscope.tokens import spelling, visible
 
@@ -24,7 +25,7 @@ def _by_text(model: MemoryModel, asked: str) -> int:
         raise InputError("This model came without a tokenizer. Name a token by its id, such as #123.")
     if not asked:
         raise InputError("Expected a token, found nothing. Write its text, or its id such as #123.")
-    tries = [_pieces(model, asked), _pieces(model, f" {asked}")]
+    tries = [token_ids(model.tokenizer, text) for text in (asked, f" {asked}")]
     unknown = None if asked == model.tokenizer.unk_token else model.tokenizer.unk_token_id
     one = next((pieces[0] for pieces in tries if len(pieces) == 1 and pieces[0] != unknown), None)
     if one is None:
@@ -34,10 +35,3 @@ def _by_text(model: MemoryModel, asked: str) -> int:
             "Choose one of them, or name a token by its id, such as #123."
         )
     return one
-
-
-def _pieces(model: MemoryModel, text: str) -> list[int]:
-    try:
-        return model.tokenizer.encode(text, add_special_tokens=False)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise InputError("A token's text holds half of a character (a lone surrogate). Write it anew.") from error

