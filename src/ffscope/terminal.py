@@ -300,12 +300,17 @@ def print_matches(found: "Matches") -> None:
 
 
 def print_served(link: str, *, browse: bool) -> None:
-    """Where the explorer is."""
-    out.print(Text.assemble("The explorer is at ", (link, "bold"), "  (Ctrl-C ends it)"), soft_wrap=True)
+    """Where the explorer is, as soon as it answers."""
+    out.print(Text.assemble("The explorer is ready at ", (link, "bold"), "  (Ctrl-C stops it)"), soft_wrap=True)
     if browse:
         import webbrowser
 
         webbrowser.open(link)
+
+
+def print_line(sentence: str) -> None:
+    """A sentence about how things stand, as it is."""
+    out.print(sentence, markup=False, soft_wrap=True)
 
 
 def print_exported(made: "Exported") -> None:
