@@ -229,6 +229,7 @@ def test_sentences_of_many_lengths_are_one_pass_of_a_causal_model(name, tokenize
 @pytest.mark.parametrize("name", ["bert", "t5"])
 def test_a_model_that_sees_what_follows_is_never_padded(name, tokenizer, monkeypatch):
     live = live_of(name, tokenizer)
+    assert not live.model.causal
     shapes = count_passes(live, monkeypatch)
     live.coefficients(Memory(0, 5), of_many_lengths(6))
     assert len(shapes) == 6

@@ -135,7 +135,7 @@ def serve(
 
     queue = model_queue(locals())
     address = Address(host, port, token, tuple(name or ()))
-    serve(study, address, queue, started=lambda link: print_served(link, browse=open_))
+    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
     leave()
 
 

@@ -72,10 +72,10 @@ def model_queue(given: dict[str, Any]) -> "ModelQueue":
     from ffscope.web.model_queue import ModelQueue
 
     if given["no_model"]:
-        return ModelQueue(None, why="Run ffscope serve without --no-model.", report=print_line)
+        return ModelQueue(None, why="Run ffscope serve without --no-model.")
     if find_spec("torch") is None or find_spec("transformers") is None:
         why = "This machine has no torch or no transformers. Install both, and run ffscope serve again."
-        return ModelQueue(None, why=why, report=print_line)
+        return ModelQueue(None, why=why)
     from ffscope.live.threads import Threads, sleep_while_waiting
 
     sleep_while_waiting()

@@ -65,7 +65,7 @@ class ModelQueue:
         before: Callable[[], object] = lambda: None,
         report: Callable[[str], object] = logger.info,
     ) -> None:
-        """`before` is called in the model's thread ahead of every question; `report` is told once whether there is a model."""
+        """`before` is called in the model's thread ahead of every question; `report` is told once how loading ended."""
         self.live: Any = None
         self._about: Any = None
         self._load, self._before, self._report = load, before, report
@@ -77,9 +77,7 @@ class ModelQueue:
 
     def start(self) -> None:
         """Begin to load the model, where there is one."""
-        if self._load is None:
-            self._report(f"Prompts cannot be asked. {self._why or 'There is no model.'}")
-        else:
+        if self._load is not None:
             threading.Thread(target=self._work, name="model", daemon=True).start()
 
     def close(self) -> None:
