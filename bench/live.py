@@ -72,7 +72,8 @@ def workers(model: str, options):
         for name in THREADS
     }
     try:
-        yield started, [json.loads(worker.stdout.readline()) for worker in started.values()][0]
+        described = [json.loads(worker.stdout.readline()) for worker in started.values()]
+        yield started, described[0]
     finally:
         for worker in started.values():
             worker.kill()

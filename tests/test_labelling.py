@@ -163,9 +163,7 @@ def test_it_waits_as_it_is_told_and_says_so(folder, server, caplog):
 
 def test_it_does_not_wait_for_hours(folder, server):
     server.script = lambda number, question: (429, {"Retry-After": "7200"}, {}) if number == 3 else None
-    with pytest.raises(
-        LabellerError, match="answers 429, and asks to wait 7200 s. What was answered is kept"
-    ):
+    with pytest.raises(LabellerError, match="answers 429, and asks to wait 7200 s. What was answered is kept"):
         ask(folder, server, workers=1)
     server.script = lambda number, question: None
     assert ask(folder, server, workers=1).cost.kept.requests == 2

@@ -169,9 +169,7 @@ def test_it_says_when_prompts_can_be_asked_and_prepares_each_answer_in_the_model
             return SimpleNamespace(model="/somewhere/wiki\x1b16/", device="cpu")
 
     reports, prepared = [], []
-    queue = ModelQueue(
-        Named, report=reports.append, before=lambda: prepared.append(threading.current_thread().name)
-    )
+    queue = ModelQueue(Named, report=reports.append, before=lambda: prepared.append(threading.current_thread().name))
     queue.start()
     for _ in range(2):
         ask(queue, lambda live, stop: None)

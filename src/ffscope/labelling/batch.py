@@ -4,18 +4,18 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from ffscope.errors import LabellerError
 from ffscope.labelling.cache import Correspondence, Job
-from ffscope.labelling.endpoint import Answer, MissingError, Question, RefusedError, blamed_in, message_in
+from ffscope.labelling.endpoint import Answer, Call, MissingError, Question, RefusedError, blamed_in, message_in
 from ffscope.progress import Progress, Tell
 from ffscope.tokens import visible
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 10.0
 _MOST = 50_000  # requests in one batch, by OpenAI's limit; the rest go into the next
-_URL = "/v1/chat/completions"
+_URL: Final = "/v1/chat/completions"
 _MISSING = "It may offer no batches: ask it without --labeller-batch."
 _GONE = "The batch is no longer there: the same command sends its questions again."
 
@@ -46,7 +46,7 @@ class Batches(Correspondence):
         job = job or self._upload(sent)
         try:
             batch = self._wait(self._start(job), progress)
-        except MissingError:
+        except (MissingError, RefusedError):  # another try would end in the same way
             self.answers.drop_job(job)
             raise
         answered = {self._take(line, job.model) for line in self._lines(batch)}
@@ -98,11 +98,10 @@ class Batches(Correspondence):
         try:
             while True:
                 batch = self.endpoint.get(lambda client: client.batches.with_raw_response.retrieve(name), missing=_GONE)
-                status, counts = self._field(batch, "status"), batch.get("request_counts") or {}
-                done = counts.get("completed", 0) + counts.get("failed", 0)
-                progress(Progress("labels", done, counts.get("total", 0), unit=f"answers of batch {visible(name)} ({visible(status)})"))
+                status = str(self._field(batch, "status"))
+                progress(_so_far(batch, f"answers of batch {visible(name)} ({visible(status)})"))
                 if status in ("completed", "failed", "expired", "cancelled"):
-                    return batch
+                    return {**batch, "id": name}
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             log.warning("Batch %s continues at the server; the same command fetches its answers.", visible(name))
@@ -111,16 +110,21 @@ class Batches(Correspondence):
     def _lines(self, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for file in (batch.get("output_file_id"), batch.get("error_file_id")):
             if file:
-                text = self.endpoint.text(lambda client, file=file: client.files.with_raw_response.content(file))
+                text = self.endpoint.text(_content(file))
                 for line in filter(None, text.split("\n")):
                     try:
-                        yield json.loads(line)
+                        answer = json.loads(line)
                     except (ValueError, RecursionError):
-                        log.warning("Batch %s holds a line that is not JSON; it is skipped.", visible(batch["id"]))
+                        answer = None
+                    if isinstance(answer, dict) and isinstance(answer.get("custom_id"), str):
+                        yield answer
+                    else:
+                        log.warning("Batch %s holds a line that is no answer; it is skipped.", visible(batch["id"]))
 
     def _take(self, line: dict[str, Any], model: str) -> str:
         """Keep one answer, or why there is none; gives the digest of its question."""
-        name, response = self._field(line, "custom_id"), line.get("response") or {}
+        name, response = line["custom_id"], line.get("response")
+        response = response if isinstance(response, dict) else {}
         status, body = response.get("status_code", 200), response.get("body") or {"error": line.get("error")}
         try:
             if status != 200:
@@ -148,7 +152,19 @@ class Batches(Correspondence):
     def _ended(self, batch: dict[str, Any]) -> LabellerError:
         errors = (batch.get("errors") or {}).get("data") or [{}]
         reason = message_in(json.dumps({"error": errors[0]}))
+        name, status = visible(batch["id"]), visible(batch["status"])
         return LabellerError(
-            f"Batch {visible(batch['id'])} at {self.endpoint.address.shown} ended as {visible(batch['status'])}{reason}. Answers that it "
-            "holds are kept; the same command asks for the others."
+            f"Batch {name} at {self.endpoint.address.shown} ended as {status}{reason}. "
+            "Answers that it holds are kept; the same command asks for the others."
         )
+
+
+def _so_far(batch: dict[str, Any], unit: str) -> Progress:
+    counts = batch.get("request_counts")
+    numbers = counts if isinstance(counts, dict) else {}
+    done, failed, total = (int(numbers.get(name) or 0) for name in ("completed", "failed", "total"))
+    return Progress("labels", done + failed, total, unit=unit)
+
+
+def _content(file: str) -> Call:
+    return lambda client: client.files.with_raw_response.content(file)

@@ -81,9 +81,7 @@ class _OneServer(httpx2.Client):
         if "ssl" in text or "certificate" in text:
             return f"{self._address.shown} cannot be trusted: {visible(str(error), 160)}. Check the address."
         why = "connection refused" if "refused" in text else "no such host, or no way to it"
-        return (
-            f"Nothing answers at {self._address.shown} ({why}). Is the server running, and is this its address?"
-        )
+        return f"Nothing answers at {self._address.shown} ({why}). Is the server running, and is this its address?"
 
 
 def _body(response: httpx2.Response) -> str:

@@ -103,7 +103,7 @@ class Endpoint:
         while True:
             sent = self.sent(question, refused)
             try:
-                answer = self.answer(self.get(lambda client: client.chat.completions.with_raw_response.create(**sent)))
+                answer = self.answer(self.get(self._chat(sent)))
             except RefusedError as error:
                 blamed = blamed_in(error, sent)
                 if not blamed:
@@ -112,6 +112,9 @@ class Endpoint:
             else:
                 self.learn(refused)
                 return answer
+
+    def _chat(self, sent: Question) -> Call:
+        return lambda client: client.chat.completions.with_raw_response.create(**sent)
 
     def sent(self, question: Question, refused: frozenset[str]) -> Question:
         """A question without parameters that the server has refused, of this question or of all."""
@@ -129,7 +132,9 @@ class Endpoint:
 
     def _only_model(self) -> str:
         try:
-            names = [str(model["id"]) for model in self.get(lambda client: client.models.with_raw_response.list())["data"]]
+            names = [
+                str(model["id"]) for model in self.get(lambda client: client.models.with_raw_response.list())["data"]
+            ]
         except (LookupError, TypeError):
             raise LabellerError(
                 f"{self.address.shown}/models lists no models. Name one with --labeller-model."
@@ -171,9 +176,7 @@ class Endpoint:
                 f"{self.address.shown} gave no answer in {self.timeout:g} s (--labeller-timeout allows more). {_KEPT}"
             ) from None
         except openai.APIConnectionError:
-            raise LabellerError(
-                f"{self.address.shown} broke the connection, also when asked again. {_KEPT}"
-            ) from None
+            raise LabellerError(f"{self.address.shown} broke the connection, also when asked again. {_KEPT}") from None
 
     def refusal(self, status: int, body: str, *, missing: str = "", again: str = "") -> LabellerError:
         """What a status that is no answer means, and what to do."""

@@ -62,7 +62,7 @@ def serve(folder: Path, address: Address, queue: ModelQueue, *, started: Callabl
 
 
 class Server(uvicorn.Server):
-    """Says when pages can be opened, and tells those who wait for the model that the explorer is ending, before it waits for them."""
+    """Says when pages can be opened; before it ends, tells those who wait for the model."""
 
     def __init__(self, app: Any, *, started: Callable[[], None] = lambda: None) -> None:
         super().__init__(
