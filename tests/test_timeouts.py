@@ -3,11 +3,12 @@
 import asyncio
 import socket
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -21,7 +22,9 @@ POST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
 
 async def _echo(request):
-    return PlainTextResponse((await request.body()).decode())
+    with suppress(ClientDisconnect):
+        return PlainTextResponse((await request.body()).decode())
+    return PlainTextResponse("")
 
 
 async def _slow(request):

@@ -65,10 +65,14 @@ class TimedProtocol(H11Protocol):
 
     def _refuse(self) -> None:
         """Say what was missing to whoever sent a part of a request."""
-        headers = [("content-type", "text/plain; charset=utf-8"), ("connection", "close")]
         sentence = b"The request was not sent in time."
+        headers = {
+            "content-type": "text/plain; charset=utf-8",
+            "content-length": str(len(sentence)),
+            "connection": "close",
+        }
         for event in (
-            h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
+            h11.Response(status_code=408, headers=list(headers.items()), reason=b"Request Timeout"),
             h11.Data(data=sentence),
             h11.EndOfMessage(),
         ):
