@@ -76,12 +76,10 @@ class Batches(Correspondence):
 
     def _start(self, job: Job) -> str:
         """The batch of a job. Where it is not known whether one was started, the server is asked: a second would be paid too."""
-        if job.batch is not None:
-            log.info("Batch %s was sent by an earlier run; fetching its answers.", visible(job.batch))
-            return job.batch
-        listed = self.endpoint.get(lambda client: client.batches.with_raw_response.list(limit=100), missing=_MISSING)
-        batch = next((one for one in self._field(listed, "data") if one.get("input_file_id") == job.file), None)
-        if batch is None:
+        name = job.batch or self._made_of(job.file)
+        if name is not None:
+            log.info("Batch %s was sent by an earlier run; fetching its answers.", visible(name))
+        else:
             batch = self.endpoint.get(
                 lambda client: client.batches.with_raw_response.create(
                     input_file_id=job.file, endpoint=_URL, completion_window="24h"
@@ -89,9 +87,15 @@ class Batches(Correspondence):
                 missing=_MISSING,
                 max_retries=0,
             )
-        name = self._field(batch, "id")
+            name = str(self._field(batch, "id"))
         self.answers.put_job(job._replace(batch=name), self.endpoint.address.shown)
         return name
+
+    def _made_of(self, file: str) -> str | None:
+        """The batch that was made of a file, if any was."""
+        listed = self.endpoint.get(lambda client: client.batches.with_raw_response.list(limit=100), missing=_MISSING)
+        batches = [one for one in self._field(listed, "data") if isinstance(one, dict)]
+        return next((str(one["id"]) for one in batches if one.get("input_file_id") == file and "id" in one), None)
 
     def _wait(self, name: str, progress: Tell) -> dict[str, Any]:
         """A batch that has ended, however it ended."""

@@ -18,8 +18,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 def sleep_while_waiting() -> None:
     """Have OpenMP's threads sleep, not spin, while they wait for each other; settings of the environment come first.
 
-    A thread that spins keeps a core from the thread it waits for: beside two busy programs on two cores, answers took seven
-    times as long. OpenMP reads this when torch is imported, so it must be called before.
+    On cores that other programs use too, a thread that spins holds up the thread it waits for, and answers take many times as
+    long. OpenMP reads this when torch is imported, so it must be called before.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
