@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _note(self):
         with self.server.lock:
-            self.server.headers.append(dict(self.headers))
+            self.server.headers.append({name.title(): value for name, value in self.headers.items()})
             self.server.paths.append(self.path)
 
     def _reply(self, status, headers, answer):
