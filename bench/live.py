@@ -16,6 +16,7 @@ from contextlib import contextmanager
 TEXT = "The capital of France is a city that many people visit"
 THREADS = ("default", "one", "chosen")
 COLOURED = 15  # sentences that a memory's page colours at first
+PAUSE = 2.5  # seconds after which an earlier answer no longer counts as load
 
 
 def questions(live):
@@ -82,10 +83,9 @@ def workers(model: str, options):
 
 @contextmanager
 def busy(count: int):
-    """Programs that keep a core busy each, long enough for the load to be seen."""
+    """Programs that keep a core busy each."""
     programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
-        time.sleep(3)
         yield
     finally:
         for program in programs:
@@ -98,6 +98,7 @@ def measure(started, question: str, rounds: int) -> dict[str, float]:
     took = {name: [] for name in started}
     for _ in range(rounds):
         for name, worker in started.items():
+            time.sleep(PAUSE)
             worker.stdin.write(f"{question}\n")
             worker.stdin.flush()
             took[name].append(float(worker.stdout.readline()))
