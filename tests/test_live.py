@@ -1,6 +1,7 @@
 """What an explorer asks of a loaded model, against plain loops over transformers' own passes."""
 
 import copy
+import itertools
 import json
 import logging
 import subprocess
@@ -235,11 +236,26 @@ def test_a_model_that_sees_what_follows_is_never_padded(name, tokenizer, monkeyp
     assert len(shapes) == 6
 
 
-def test_padding_never_takes_longer_than_another_pass():
-    lengths = np.array([300, *[10] * 14, 12, 4000, 4000])
+def test_no_other_batches_take_less_time():
+    def time_of(batches):
+        return sum(coefficients._PASS + len(batch) * max(batch) for batch in batches)
+
+    for lengths in ([3, 40, 41, 90, 8, 200, 9, 35], [5] * 8, list(range(20, 60, 5))):
+        ordered = sorted(lengths)
+        every = [
+            np.split(np.array(ordered), cuts)
+            for count in range(8)
+            for cuts in itertools.combinations(range(1, 8), count)
+        ]
+        batches = coefficients.padded_batches(np.array(lengths))
+        assert sorted(np.concatenate(batches).tolist()) == list(range(8))
+        assert time_of([np.array(lengths)[batch] for batch in batches]) == min(map(time_of, every))
+
+
+def test_batches_are_not_larger_than_memory_allows():
+    lengths = np.array([300, *[10] * 14, 12, 4000, 4000, 5000])
     batches = coefficients.padded_batches(lengths)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    assert [lengths[batch].max() for batch in batches] == [12, 300, 4000, 4000]
+    assert [lengths[batch].max() for batch in batches] == [12, 300, 4000, 4000, 5000]
     assert coefficients.padded_batches(np.array([], dtype=np.int64)) == []
 
 

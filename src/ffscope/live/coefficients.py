@@ -15,7 +15,7 @@ from ffscope.models.parts import Part
 from ffscope.running.passes import by_length, sentence_inputs
 
 _TOKENS = 2**12  # in a batch
-_PASS = 96  # tokens of padding that take as long as another pass
+_PASS = 64  # tokens of padding that take as long as another pass: about 30 on one core, more on several or on a GPU
 
 
 def coefficients_in(
@@ -41,16 +41,18 @@ def one_length_batches(lengths: Array) -> list[Array]:
 
 
 def padded_batches(lengths: Array) -> list[Array]:
-    """The numbers of sentences, shortest first, in few batches: a batch ends where padding would take longer than another pass."""
+    """The numbers of sentences, shortest first, in the batches that together take least time: each a pass, and padding."""
     order = np.argsort(lengths, kind="stable")
-    starts, rows = [], 0
-    for place, length in enumerate(lengths[order].tolist()):
-        rows += 1
-        grows = rows > 1 and (rows - 1) * (length - int(lengths[order[place - 1]])) > _PASS
-        if grows or rows * length > _TOKENS:
-            starts.append(place)
-            rows = 1
-    return np.split(order, starts) if len(order) else []
+    best = [(0, 0)]  # of the first so many sentences: the least time, in tokens, and where their last batch starts
+    for end, length in enumerate(lengths[order].tolist(), 1):
+        starts = range(max(0, end - max(1, _TOKENS // length)), end)
+        best.append(min((best[start][0] + _PASS + (end - start) * length, start) for start in starts))
+    batches, end = [], len(order)
+    while end:
+        start = best[end][1]
+        batches.append(order[start:end])
+        end = start
+    return batches[::-1]
 
 
 def _heard(
