@@ -3,6 +3,7 @@
 STUDY is one of a model whose memory L13.339 is worth a look, as docs/findings.md makes it; DEMO_STUDY is what `make demo` makes.
 """
 
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ def explorer(study: str):
     command = [sys.executable, "-m", "ffscope", "serve", study, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        yield server.stdout.readline().split()[4].rstrip("/")
+        yield re.search(r"http\S+", server.stdout.readline())[0].rstrip("/")
     finally:
         server.terminate()
         server.wait()

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -64,13 +65,58 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.questions, self.headers, self.models = [], [], ["tiny-model"]
+        self.questions, self.headers, self.paths, self.models = [], [], [], ["tiny-model"]
         self.script = lambda number, question: None
+        self.files, self.batches = {}, {}
+        self.polls = 2  # how often a batch is asked for before it is done
+        self.ending = "completed"
+        self.on_batch = lambda batch: None  # called when a batch is made, and each time it is asked for
         self.lock = threading.Lock()
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_port}"
+
+    def ask(self, question):
+        """What the script or the oracle answers: status, headers, body."""
+        with self.lock:
+            self.questions.append(question)
+            number = len(self.questions)
+        return self.script(number, question) or oracle(question)
+
+    def add_file(self, content):
+        name = f"file-{len(self.files) + 1}"
+        self.files[name] = content
+        return name
+
+    def add_batch(self, asked):
+        name = f"batch_{len(self.batches) + 1}"
+        total = len(self.files[asked["input_file_id"]].splitlines())
+        counts = {"total": total, "completed": 0, "failed": 0}
+        self.batches[name] = {"id": name, "status": "in_progress", "request_counts": counts, "polls": 0, **asked}
+        return self.batches[name]
+
+    def poll_batch(self, name):
+        """One look at a batch, which is done after some."""
+        batch = self.batches[name]
+        batch["polls"] += 1
+        if batch["polls"] == self.polls:
+            self._finish(batch)
+        return batch
+
+    def _finish(self, batch):
+        answered, refused = [], []
+        for line in map(json.loads, self.files[batch["input_file_id"]].splitlines()):
+            assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
+            status, _, body = self.ask(line["body"])
+            response = {"custom_id": line["custom_id"], "response": {"status_code": status, "body": body}}
+            (answered if status == 200 else refused).append(json.dumps(response))
+        if self.ending == "expired":
+            answered = answered[: len(answered) // 2]
+        batch["status"] = self.ending
+        batch["request_counts"] |= {"completed": len(answered), "failed": len(refused)}
+        batch["output_file_id"] = self.add_file("\n".join(answered).encode()) if answered else None
+        batch["error_file_id"] = self.add_file("\n".join(refused).encode()) if refused else None
 
     def handle_error(self, request, client_address):
         pass  # a client that has gone away
@@ -83,19 +129,36 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        listed = {"data": [{"id": model} for model in self.server.models]}
-        self._reply(*((200, {}, listed) if self.path.startswith("/v1/models") else (404, {}, {})))
+        self._note()
+        server, path = self.server, urlsplit(self.path).path
+        if path == "/v1/models":
+            return self._reply(200, {}, {"data": [{"id": model} for model in server.models]})
+        if path == "/v1/batches":
+            return self._reply(200, {}, {"object": "list", "data": list(server.batches.values())})
+        kind, _, name = path.removeprefix("/v1/").partition("/")
+        if kind == "batches" and name in server.batches:
+            batch = server.poll_batch(name)
+            server.on_batch(batch)
+            return self._reply(200, {}, batch)
+        if kind == "files" and name.removesuffix("/content") in server.files:
+            return self._reply(200, {}, server.files[name.removesuffix("/content")])
+        return self._reply(404, {}, {})
 
     def do_POST(self):
-        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.questions.append(question)
-            self.server.headers.append(dict(self.headers))
-            number = len(self.server.questions)
+        self._note()
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path = urlsplit(self.path).path
         try:
-            if not self.path.startswith("/v1/chat/completions"):
-                return self._reply(404, {}, {"error": {"message": "no such page"}})
-            self._reply(*(self.server.script(number, question) or oracle(question)))
+            if path == "/v1/chat/completions":
+                return self._reply(*self.server.ask(json.loads(body)))
+            if path == "/v1/files" and self.server.polls:
+                (content,) = re.findall(rb"\r\n\r\n(\{.*?)\r\n--", body, re.DOTALL)
+                return self._reply(200, {}, {"id": self.server.add_file(content)})
+            if path == "/v1/batches":
+                batch = self.server.add_batch(json.loads(body))
+                self.server.on_batch(batch)
+                return self._reply(200, {}, batch)
+            self._reply(404, {}, {"error": {"message": "no such page"}})
         except Cut:
             self.send_response(200)
             self.send_header("Content-Length", "1000")
@@ -103,8 +166,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b'{"choices": [')
             self.close_connection = True
 
+    def _note(self):
+        with self.server.lock:
+            self.server.headers.append({name.title(): value for name, value in self.headers.items()})
+            self.server.paths.append(self.path)
+
     def _reply(self, status, headers, answer):
         body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        headers = headers if isinstance(answer, bytes) else {"Content-Type": "application/json", **headers}
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)

@@ -4,7 +4,6 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-import uvicorn
 from starlette.testclient import TestClient
 
 import tiny
@@ -12,7 +11,8 @@ from ffscope import read
 from ffscope.live.model import Live
 from ffscope.web.app import make_app
 from ffscope.web.guard import PAGE_TOKEN, Rules
-from ffscope.web.serving import Address, _listen
+from ffscope.web.model_queue import ModelQueue
+from ffscope.web.serving import Address, Server, _listen
 from studies import make_study
 
 PAGE = "the page's own token"
@@ -33,7 +33,7 @@ def app_of(folder, tokenizer=None, family="llama", **rules):
     load = (
         None if tokenizer is None else lambda: Live(tiny_model(tokenizer, family), bos=True, tokens=40, new_tokens=12)
     )
-    return make_app(folder, rules=made, load=load, why_no_model="Started with --no-model.")
+    return make_app(folder, rules=made, queue=ModelQueue(load, why="Started with --no-model."))
 
 
 def client_of(app, **more):
@@ -47,7 +47,7 @@ def client_of(app, **more):
 def served(app):
     """A server on a port of its own, in a thread; gives its address."""
     listening = _listen(Address(port=0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1))
+    server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

@@ -15,6 +15,7 @@ import pytest
 from endpoints import KEY, MEMORIES, Cut, content, oracle, serving, slowly, write_study
 from ffscope.annotating.sheets import draw
 from ffscope.errors import InputError, LabellerError, MemoryNameError, StudyError
+from ffscope.labelling import batch
 from ffscope.labelling.address import Address
 from ffscope.labelling.asking import MalformedError, marked, read_fits, read_patterns
 from ffscope.labelling.cost import Cost, Price, Tokens
@@ -46,9 +47,9 @@ def folder(tmp_path):
     return write_study(tmp_path / "study")
 
 
-def ask(folder, server, *, timeout=20.0, retries=3, backoff=0.01, url=None, model=None, **asked):
+def ask(folder, server, *, timeout=20.0, retries=3, url=None, model=None, **asked):
     """Label a study's memories."""
-    wishes = {"timeout": timeout, "retries": retries, "backoff": backoff}
+    wishes = {"timeout": timeout, "retries": retries}
     with Study.adding(folder) as study, Endpoint(url or server.url, model=model, **wishes) as endpoint:
         return label(study, endpoint, **asked)
 
@@ -157,14 +158,12 @@ def test_it_waits_as_it_is_told_and_says_so(folder, server, caplog):
     ask(folder, server, workers=1)
     assert 1 <= time.monotonic() - begun < 10
     assert len(server.questions) == 10
-    assert "answers 429: slow down; asking again in 1 s." in caplog.text
+    assert "answers 429: slow down (try 1 of 4)." in caplog.text
 
 
 def test_it_does_not_wait_for_hours(folder, server):
     server.script = lambda number, question: (429, {"Retry-After": "7200"}, {}) if number == 3 else None
-    with pytest.raises(
-        LabellerError, match="answers 429, and wants to be asked again in 7,200 s only. What was answered is kept"
-    ):
+    with pytest.raises(LabellerError, match="answers 429, and asks to wait 7200 s. What was answered is kept"):
         ask(folder, server, workers=1)
     server.script = lambda number, question: None
     assert ask(folder, server, workers=1).cost.kept.requests == 2
@@ -174,7 +173,7 @@ def test_it_does_not_wait_for_hours(folder, server):
 def test_a_retry_after_that_cannot_be_read_is_passed_over(folder, server, header):
     server.script = lambda number, question: (503, {"Retry-After": header}, {}) if number == 1 else None
     if header.startswith("9"):
-        with pytest.raises(LabellerError, match=r"wants to be asked again|answers 503"):
+        with pytest.raises(LabellerError, match=r"answers 503, and asks to wait 9+"):
             ask(folder, server, retries=0, workers=1)
     else:
         ask(folder, server, workers=1)
@@ -460,10 +459,10 @@ def test_a_key_is_not_sent_in_the_open(monkeypatch):
     assert Address.parse("localhost:80").authorization == f"Bearer {KEY}"
 
 
-def test_labels_need_no_torch():
+def test_labels_need_no_torch_and_load_without_the_sdk():
     code = """
 import sys
-for name in ("torch", "transformers"): sys.modules[name] = None
+for name in ("torch", "transformers", "openai", "httpx2"): sys.modules[name] = None
 import ffscope.labelling.labeller
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
@@ -476,12 +475,172 @@ def test_addresses():
         "http://localhost:80/v1/",
         "http://localhost:80/v1/chat/completions",
     ):
-        assert Address.parse(url).to("models") == "http://localhost:80/v1/models"
+        assert Address.parse(url).shown == "http://localhost:80/v1"
+        assert Address.parse(url).is_loopback
     assert Address.parse("https://h.org/v1beta/openai/").shown == "https://h.org/v1beta/openai"
-    assert Address.parse("https://h.org/api/v1?version=1").to("models") == "https://h.org/api/v1/models?version=1"
+    queried = Address.parse("https://h.org/api/v1?version=1&x=a%20b")
+    assert (queried.shown, queried.query) == ("https://h.org/api/v1", {"version": "1", "x": "a b"})
+    assert not queried.is_loopback
     for url in ("", "ftp://h", "http://", "http://h:x", "http://h/a b", "http://[", "https://ho\u202est"):
         with pytest.raises(LabellerError, match="is no address of a labeller. Expected one such as"):
             Address.parse(url)
+
+
+def test_without_the_sdk_it_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ffscope.labelling.client", raising=False)
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(LabellerError, match=r"not installed here: pip install 'ffscope\[label\]'"):
+        Endpoint("http://localhost:1", model="x")
+
+
+def test_nothing_of_an_account_elsewhere_is_sent(folder, server, monkeypatch):
+    """The SDK would take these from the environment."""
+    for name in ("OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "ambient-secret")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: ambient-secret\nAuthorization: ambient-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    ask(folder, server, memories=[Memory(0, 0)])
+    assert len(server.questions) == 2
+    assert "ambient-secret" not in json.dumps(server.headers)
+    assert {name.lower() for headers in server.headers for name in headers} <= {
+        *("host", "accept", "accept-encoding", "connection", "content-type", "content-length", "user-agent"),
+        "authorization",
+    }
+
+
+def test_the_environment_s_proxy_is_used_but_not_to_this_machine(folder, server, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    ask(folder, server, memories=[Memory(0, 2)])
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, server.url)  # which stands for a proxy: it is asked for the whole address
+    ask(folder, server, url="http://labeller.internal", model="x", memories=[Memory(0, 2)])
+    assert server.paths[-1] == "http://labeller.internal/v1/chat/completions"
+
+
+def test_a_redirect_is_not_followed(folder, server):
+    with serving() as other:
+        server.script = lambda number, question: (307, {"Location": f"{other.url}/v1/chat/completions"}, {})
+        with pytest.raises(LabellerError, match=r"sends elsewhere \(307\)"):
+            ask(folder, server)
+        assert not other.headers
+
+
+# --- batches ---
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(batch, "POLL_SECONDS", 0.01)
+
+
+def test_a_batch_gives_the_same_labels_as_single_questions(tmp_path, server, quick):
+    singly, together = write_study(tmp_path / "singly"), write_study(tmp_path / "together")
+    told = []
+    first = ask(singly, server)
+    second = ask(together, server, batch=True, progress=told.append)
+    assert (singly / "patterns.parquet").read_bytes() == (together / "patterns.parquet").read_bytes()
+    assert (first.cost, first.patterns) == (second.cost, second.patterns)
+    assert len(server.batches) == 2  # labels, then their tests
+    assert {one["completion_window"] for one in server.batches.values()} == {"24h"}
+    assert "answers of batch batch_1 (in_progress)" in {progress.unit for progress in told}
+    again = ask(together, server, batch=True)
+    assert (again.cost.paid, again.cost.kept.requests, len(server.batches)) == (Tokens(), 9, 2)
+    assert ask(together, server).cost.paid == Tokens()  # one cache for both ways
+    stages = [Study.open(folder).manifest["stages"]["labels"] for folder in (singly, together)]
+    assert [stage["requests"] for stage in stages] == [9, 9]
+
+
+@pytest.mark.parametrize("when", ["made", "polled"])
+def test_a_batch_that_was_interrupted_is_picked_up_and_paid_once(folder, server, quick, when, caplog):
+    caplog.set_level(logging.INFO)
+
+    def interrupt(batch):
+        if (batch["polls"] > 0) is (when == "polled"):
+            _thread.interrupt_main()
+            time.sleep(0.3)
+
+    server.on_batch, server.polls = interrupt, 3
+    with pytest.raises(KeyboardInterrupt):
+        ask(folder, server, batch=True)
+    assert len(server.batches) == 1
+    assert len(server.questions) in (0, 5)  # its questions are answered meanwhile, whoever looks
+    server.on_batch = lambda batch: None
+    labels = ask(folder, server, batch=True)
+    assert len(server.batches) == 2
+    assert len(server.questions) == 9
+    assert labels.cost.paid.requests == 9
+    assert "sent by an earlier run" in caplog.text
+    assert len(labels.patterns) == 5
+
+
+def test_a_batch_whose_making_was_not_heard_of_is_found_again(folder, server, quick):
+    def broken(batch):
+        raise Cut
+
+    server.on_batch = broken
+    with pytest.raises(LabellerError, match="broke the connection"):
+        ask(folder, server, batch=True)
+    assert len(server.batches) == 1  # made once, though nobody was told
+    server.on_batch = lambda batch: None
+    ask(folder, server, batch=True)
+    assert len(server.batches) == 2
+    assert len(server.questions) == 9
+
+
+def test_what_a_batch_refuses_is_asked_without_it_or_given_up(folder, server, quick):
+    def picky(number, question):
+        if "max_tokens" in question:
+            return 400, {}, {"error": {"message": "Unsupported parameter: 'max_tokens'."}}
+        if "«cat»" in question["messages"][1]["content"][-60:]:
+            return 413, {}, {"error": {"message": "too long"}}
+        return None
+
+    server.script = picky
+    labels = ask(folder, server, batch=True)
+    assert list(labels.failed) == [Memory(0, 2)]
+    assert "413: too long" in labels.failed[Memory(0, 2)]
+    assert len(labels.patterns) == 4
+    assert len(server.batches) == 3  # refused, labels, tests
+    assert all("max_completion_tokens" in question for question in server.questions[5:])
+
+
+def test_malformed_answers_of_a_batch_are_asked_for_once_more(folder, server, quick):
+    server.script = lambda number, question: content("?") if number == 1 else None
+    labels = ask(folder, server, batch=True, memories=[Memory(0, 2)])
+    assert len(labels.patterns[Memory(0, 2)]) == 1
+    assert len(server.batches) == 2
+
+
+def test_a_batch_that_ends_early_keeps_what_it_answered(folder, server, quick):
+    server.ending = "expired"
+    with pytest.raises(LabellerError, match="ended as expired.*the same command asks for the others"):
+        ask(folder, server, batch=True)
+    server.ending = "completed"
+    labels = ask(folder, server, batch=True)
+    assert labels.cost.kept.requests == 2
+    assert len(labels.patterns) == 5
+
+
+def test_a_server_without_batches_is_one_sentence(folder, server, quick):
+    server.polls = 0  # it has no files either
+    with pytest.raises(LabellerError, match="may offer no batches: ask it without --labeller-batch"):
+        ask(folder, server, batch=True)
+    server.polls = 2
+    server.on_batch = lambda batch: server.batches.clear()  # lost at the server
+    with pytest.raises(LabellerError, match="no longer there: the same command sends its questions again"):
+        ask(folder, server, batch=True)
+    server.on_batch = lambda batch: None
+    assert len(ask(folder, server, batch=True).patterns) == 5
+
+
+def test_the_key_is_not_in_a_batch(folder, server, quick):
+    ask(folder, server, batch=True)
+    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+    files = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+    assert KEY.encode() not in files + b"".join(server.files.values())
 
 
 def test_scores():

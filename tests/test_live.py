@@ -1,6 +1,7 @@
 """What an explorer asks of a loaded model, against plain loops over transformers' own passes."""
 
 import copy
+import itertools
 import json
 import logging
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 from dataclasses import asdict, is_dataclass
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,6 +21,7 @@ from ffscope.analysis.sentences import Reading
 from ffscope.analysis.trace import tell
 from ffscope.analysis.triggers import Searching
 from ffscope.errors import CoefficientError
+from ffscope.live import coefficients
 from ffscope.live.interventions import Interventions
 from ffscope.live.model import Live
 from ffscope.live.stopping import Stopped
@@ -190,6 +193,72 @@ def test_coefficients_are_those_of_one_trace_a_sentence(name, bos, tokenizer):
         assert "".join(typed.tokens) == "The␣cat"
 
 
+CAUSAL = [name for name in WRITERS if not name.startswith(("bart", "t5"))]
+
+
+def of_many_lengths(count):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(5, 60, (length,), generator=generator).tolist() for length in range(1, count + 1)]
+
+
+def count_passes(live, monkeypatch):
+    """The shape of the ids of every pass of the model."""
+    shapes, forward = [], live.model.forward
+    monkeypatch.setattr(
+        live.model, "forward", lambda inputs: (shapes.append(tuple(inputs["input_ids"].shape)), forward(inputs))[1]
+    )
+    return shapes
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_sentences_of_many_lengths_are_one_pass_of_a_causal_model(name, tokenizer, monkeypatch):
+    live = live_of(name, tokenizer)
+    assert live.model.causal
+    sentences = of_many_lengths(15)
+    memory = Memory(live.model.layers - 1, live.model.memories[-1] - 1)
+    shapes = count_passes(live, monkeypatch)
+    padded = live.coefficients(memory, [*sentences[::-1], []])
+    assert shapes == [(15, 16)]  # BOS included
+    monkeypatch.setattr(coefficients, "padded_batches", coefficients.one_length_batches)
+    plain = live.coefficients(memory, [*sentences[::-1], []])
+    assert len(shapes) == 1 + 15
+    assert [len(row) for row in padded] == [*range(15, 0, -1), 0]
+    for one, other in zip(padded, plain, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_a_model_that_sees_what_follows_is_never_padded(name, tokenizer, monkeypatch):
+    live = live_of(name, tokenizer)
+    assert not live.model.causal
+    shapes = count_passes(live, monkeypatch)
+    live.coefficients(Memory(0, 5), of_many_lengths(6))
+    assert len(shapes) == 6
+
+
+def test_no_other_batches_take_less_time():
+    def time_of(batches):
+        return sum(coefficients._PASS + len(batch) * max(batch) for batch in batches)
+
+    for lengths in ([3, 40, 41, 90, 8, 200, 9, 35], [5] * 8, list(range(20, 60, 5))):
+        ordered = sorted(lengths)
+        every = [
+            np.split(np.array(ordered), cuts)
+            for count in range(8)
+            for cuts in itertools.combinations(range(1, 8), count)
+        ]
+        batches = coefficients.padded_batches(np.array(lengths))
+        assert sorted(np.concatenate(batches).tolist()) == list(range(8))
+        assert time_of([np.array(lengths)[batch] for batch in batches]) == min(map(time_of, every))
+
+
+def test_batches_are_not_larger_than_memory_allows():
+    lengths = np.array([300, *[10] * 14, 12, 4000, 4000, 5000])
+    batches = coefficients.padded_batches(lengths)
+    assert [lengths[batch].max() for batch in batches] == [12, 300, 4000, 4000, 5000]
+    assert coefficients.padded_batches(np.array([], dtype=np.int64)) == []
+
+
 @pytest.mark.parametrize("name", ["llama", "opt", "qwen3_moe", "t5", "bert"])
 def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
     model = read(tiny.make(name), tokenizer)
@@ -208,6 +277,7 @@ def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
 
 def test_the_pass_ends_with_the_memory(tokenizer):
     live = live_of("llama", tokenizer)
+    assert live.model.causal  # found out once, by passes of its own
     ran = []
     for number, block in enumerate(live.model.model.model.layers):
         block.register_forward_hook(lambda *_, number=number: ran.append(number))

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -150,7 +151,8 @@ def test_without_a_model_and_with_one_that_cannot_be_loaded_it_says_why():
         time.sleep(0.1)
         raise InputError("a broken file")
 
-    queue = ModelQueue(broken)
+    reports = []
+    queue = ModelQueue(broken, report=reports.append)
     queue.start()
     assert queue.place().state == "loading"
     with pytest.raises(NoModel, match="could not be loaded: a broken file"):  # asked while it is loading
@@ -158,6 +160,22 @@ def test_without_a_model_and_with_one_that_cannot_be_loaded_it_says_why():
     assert queue.place().state == "failed"
     with pytest.raises(NoModel, match="a broken file"):
         ask(queue, lambda live, stop: 1)
+    assert reports == ["The model could not be loaded: a broken file"]
+
+
+def test_it_says_when_prompts_can_be_asked_and_prepares_each_answer_in_the_model_s_thread():
+    class Named(Echo):
+        def about(self):
+            return SimpleNamespace(model="/somewhere/wiki\x1b16/", device="cpu")
+
+    reports, prepared = [], []
+    queue = ModelQueue(Named, report=reports.append, before=lambda: prepared.append(threading.current_thread().name))
+    queue.start()
+    for _ in range(2):
+        ask(queue, lambda live, stop: None)
+    queue.close()
+    assert reports == ["The model is loaded (wiki<001B>16, cpu); prompts can be asked now."]
+    assert prepared == ["model", "model"]
 
 
 def test_those_who_wait_are_told_when_the_explorer_ends():

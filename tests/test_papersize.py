@@ -1,5 +1,6 @@
 """The explorer at the paper's size: 65,536 memories with 50 triggers each, a million sentences."""
 
+import re
 import subprocess
 import sys
 import time
@@ -26,14 +27,9 @@ def served(study):
     command = [sys.executable, "-m", "ffscope", "serve", str(study.folder), "--no-model", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        address = server.stdout.readline().split()[4]
+        address = re.search(r"http\S+", server.stdout.readline())[0]
         with httpx2.Client(base_url=address, timeout=60) as client:
-            while True:
-                try:
-                    assert client.get("/").status_code == 200
-                    break
-                except httpx2.TransportError:
-                    time.sleep(0.01)
+            assert client.get("/").status_code == 200
             took = time.perf_counter() - start
             _wait_until_held(client)
             yield took, client

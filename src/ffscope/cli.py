@@ -28,6 +28,7 @@ from ffscope.options import (
     HeldOut,
     Json,
     Labeller,
+    LabellerBatch,
     LabellerMaxTokens,
     LabellerMemories,
     LabellerModel,
@@ -297,6 +298,7 @@ def patterns(
     labeller_model: LabellerModel = None,
     labeller_memories: LabellerMemories = 10,
     labeller_workers: LabellerWorkers = 4,
+    labeller_batch: LabellerBatch = False,
     labeller_price: LabellerPrice = None,
     labeller_timeout: LabellerTimeout = 300.0,
     labeller_max_tokens: LabellerMaxTokens = 2048,
@@ -318,7 +320,7 @@ def patterns(
     if labeller_found is not None:
         with showing_progress() as progress:
             asked: dict[str, Any] = {"memories_per_layer": labeller_memories, "workers": labeller_workers}
-            print_labels(label(study, *labeller_found, progress=progress, **asked))
+            print_labels(label(study, *labeller_found, batch=labeller_batch, progress=progress, **asked))
 
 
 @app.command()

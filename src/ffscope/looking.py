@@ -38,7 +38,7 @@ from ffscope.options import (
     Token,
     Trust,
 )
-from ffscope.starting import live_loader, parse_where
+from ffscope.starting import model_queue, parse_where
 from ffscope.terminal import out, print_exported, print_matches, print_memory, print_served, showing_progress
 
 
@@ -133,9 +133,9 @@ def serve(
     """
     from ffscope.web.serving import Address, leave, serve
 
-    load, why = live_loader(locals())
+    queue = model_queue(locals())
     address = Address(host, port, token, tuple(name or ()))
-    serve(study, address, load=load, why_no_model=why, started=lambda link: print_served(link, browse=open_))
+    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
     leave()
 
 

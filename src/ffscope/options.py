@@ -94,6 +94,14 @@ LabellerModel = Annotated[
 ]
 LabellerMemories = Annotated[int, typer.Option(min=1, help="Memories of every layer that it labels.")]
 LabellerWorkers = Annotated[int, typer.Option(min=1, help="Questions under way at once.")]
+LabellerBatch = Annotated[
+    bool,
+    typer.Option(
+        "--labeller-batch",
+        help="Send its questions as batch jobs, which hosted servers answer within a day, often at half the price. "
+        "Interrupted, the same command fetches the answers.",
+    ),
+]
 LabellerPrice = Annotated[
     str | None, typer.Option(help="Price of a million tokens in and out, such as 0.15,0.60: says what it costs.")
 ]

@@ -1,19 +1,19 @@
 """What a command does before its work: see that it can be done, load the model, turn options into what the library takes."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffscope.errors import InputError, SourceError
 from ffscope.memory import parse_layers, parse_numbers
-from ffscope.terminal import working
+from ffscope.terminal import print_line, working
 
 if TYPE_CHECKING:
     from ffscope.labelling.cost import Price
     from ffscope.labelling.endpoint import Endpoint
     from ffscope.live.model import Live
     from ffscope.models.memory_model import MemoryModel
+    from ffscope.web.model_queue import ModelQueue
 
 _ANALYSING = ("lens", "examples", "mutation_memories", "mutation_triggers", "pattern_triggers", "encoder")
 _LABELLING = {"model": "labeller_model", "timeout": "labeller_timeout", "max_tokens": "labeller_max_tokens"}
@@ -65,15 +65,21 @@ def load_again(folder: Path, model: str | None, *, device: str, trust_remote_cod
             ) from error
 
 
-def live_loader(given: dict[str, Any]) -> "tuple[Callable[[], Live] | None, str | None]":
-    """What loads a served study's model, by all options of `serve`; or why there is none."""
+def model_queue(given: dict[str, Any]) -> "ModelQueue":
+    """The model of a served study, by all options of `serve`: it is loaded when the server starts, or there is a reason why not."""
     from importlib.util import find_spec
 
+    from ffscope.web.model_queue import ModelQueue
+
     if given["no_model"]:
-        return None, "Run ffscope serve without --no-model."
+        return ModelQueue(None, why="Run ffscope serve without --no-model.")
     if find_spec("torch") is None or find_spec("transformers") is None:
-        return None, "This machine has no torch or no transformers. Install both, and run ffscope serve again."
-    return partial(_load_live, given), None
+        why = "This machine has no torch or no transformers. Install both, and run ffscope serve again."
+        return ModelQueue(None, why=why)
+    from ffscope.live.threads import Threads, sleep_while_waiting
+
+    sleep_while_waiting()
+    return ModelQueue(partial(_load_live, given), before=Threads().choose, report=print_line)
 
 
 def _load_live(given: dict[str, Any]) -> "Live":

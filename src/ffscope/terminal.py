@@ -304,13 +304,20 @@ def print_matches(found: "Matches") -> None:
         out.print(table)
 
 
-def print_served(link: str, *, browse: bool) -> None:
-    """Where the explorer is."""
-    out.print(Text.assemble("The explorer is at ", (link, "bold"), "  (Ctrl-C ends it)"), soft_wrap=True)
+def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:
+    """Where the explorer is, as soon as it answers, and what it cannot do."""
+    out.print(Text.assemble("The explorer is ready at ", (link, "bold"), "  (Ctrl-C stops it)"), soft_wrap=True)
+    if why_no_model is not None:
+        print_line(f"Prompts cannot be asked: there is no model. {why_no_model}")
     if browse:
         import webbrowser
 
         webbrowser.open(link)
+
+
+def print_line(sentence: str) -> None:
+    """A sentence about how things stand, as it is."""
+    out.print(sentence, markup=False, soft_wrap=True)
 
 
 def print_exported(made: "Exported") -> None:

@@ -4,7 +4,7 @@ import ipaddress
 import os
 from base64 import b64encode
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ffscope.errors import LabellerError
 from ffscope.tokens import visible
@@ -20,9 +20,10 @@ class Address:
     """An endpoint's address as it may be shown, and apart from it what may not."""
 
     shown: str
-    query: str = field(default="", repr=False)
+    query: dict[str, str] = field(default_factory=dict, repr=False)
     authorization: str | None = field(default=None, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    is_loopback: bool = False  # this machine itself
 
     @classmethod
     def parse(cls, url: str) -> "Address":
@@ -37,17 +38,14 @@ class Address:
                 f"{host} would be sent your key unencrypted, over http. Give its https address, or, where it asks for no key, "
                 f"set {KEYS[0]} to nothing."
             )
-        values = tuple(pair.partition("=")[2] for pair in parts.query.split("&"))
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
         return cls(
             shown=visible(f"{parts.scheme}://{host}{port}{path}", longest=None),
-            query=f"?{parts.query}" if parts.query else "",
+            query=query,
             authorization=authorization,
-            secrets=tuple(secret for secret in (*secrets, *values) if len(secret) >= _SECRET),
+            secrets=tuple(secret for secret in (*secrets, *query.values()) if len(secret) >= _SECRET),
+            is_loopback=_is_loopback(parts.hostname or ""),
         )
-
-    def to(self, what: str) -> str:
-        """The whole address of one of the endpoint's resources, such as `models`."""
-        return f"{self.shown}/{what}{self.query}"
 
     def hide(self, text: str) -> str:
         """What a server says, without the secrets that it may repeat."""
@@ -97,3 +95,10 @@ def _is_nearby(host: str) -> bool:
         single = "." not in host and not host[:1].isdigit()  # localhost, or a container's name
         return single or host.endswith(_NEARBY)
     return address.is_loopback or address.is_private
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

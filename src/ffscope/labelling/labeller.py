@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ffscope.errors import InputError, LabellerError
 from ffscope.labelling.asking import MalformedError, detecting, heard, labelling, read_fits, read_patterns
+from ffscope.labelling.batch import Batches, PendingError
 from ffscope.labelling.cache import FILE, Answers, Correspondence
 from ffscope.labelling.cost import Cost, Price
 from ffscope.labelling.detection import balanced_accuracy, chance
@@ -48,12 +49,14 @@ def label(
     memories: Sequence[Memory] | None = None,
     seed: int | None = None,
     workers: int = 4,
+    batch: bool = False,
     price: Price | None = None,
     progress: Tell = nobody,
 ) -> Labels:
     """Have a language model label some memories of every layer, or those named: its rows in patterns.parquet.
 
-    Answers are kept in the study folder as they come; interrupted, the same call goes on and pays for what is missing alone.
+    Answers are kept in the study folder as they come; interrupted, the same call resumes and pays for what is missing alone.
+    With `batch`, questions go to the server's batch interface.
     """
     study.need("patterns")
     start = time.perf_counter()
@@ -63,8 +66,13 @@ def label(
         raise InputError(f"{study.folder} has no memory to label: none has triggers enough for a pattern.")
     subjects = read_subjects(study, chosen, seed=seed)
     with closing(Answers(study.path(FILE))) as answers:
-        correspondence = Correspondence(endpoint, answers, seed=seed, price=price)
-        patterns, failed = _ask_all(correspondence, subjects, workers, progress)
+        correspondence: Correspondence
+        if batch:
+            correspondence = Batches(endpoint, answers, seed=seed, price=price)
+            patterns, failed = _ask_in_batches(correspondence, subjects, progress)
+        else:
+            correspondence = Correspondence(endpoint, answers, seed=seed, price=price)
+            patterns, failed = _ask_all(correspondence, subjects, workers, progress)
     labels = Labels(_annotator(endpoint.model), patterns, failed, correspondence.cost)
     _report_failures(labels)
     _write(study, labels)
@@ -90,6 +98,26 @@ def _ask_all(
                 continue  # another says why
             progress(_so_far(done, len(subjects), correspondence.cost))
     return dict(sorted(patterns.items())), dict(sorted(failed.items()))
+
+
+def _ask_in_batches(
+    batches: Batches, subjects: list[Subject], progress: Tell
+) -> tuple[dict[Memory, list[Pattern]], dict[Memory, str]]:
+    """As `_ask_all`, in rounds: what has no answer yet goes into a batch, and is gone through again when that is answered."""
+    patterns: dict[Memory, list[Pattern]] = {}
+    failed: dict[Memory, str] = {}
+    while True:
+        for subject in subjects:
+            if subject.memory not in patterns and subject.memory not in failed:
+                with suppress(PendingError):
+                    try:
+                        patterns[subject.memory] = _label(batches, subject)
+                    except (MalformedError, RefusedError) as error:
+                        failed[subject.memory] = str(error)
+        progress(_so_far(len(patterns) + len(failed), len(subjects), batches.cost))
+        if not batches.pending:
+            return dict(sorted(patterns.items())), dict(sorted(failed.items()))
+        batches.send(progress)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,8 @@ _STATUS: dict[type[Exception], int] = {
 }
 
 
-def make_app(
-    folder: Path, *, rules: Rules, load: Callable[[], Any] | None = None, why_no_model: str | None = None
-) -> Any:
-    """The server of one study. `load` gives the live model, and is called when the server has started."""
-    queue = ModelQueue(load, why=why_no_model)
+def make_app(folder: Path, *, rules: Rules, queue: ModelQueue) -> Any:
+    """The server of one study. The queue's model is loaded when the server has started."""
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:

@@ -57,10 +57,18 @@ class Place:
 class ModelQueue:
     """One thread that loads the model and then answers, first come, first served."""
 
-    def __init__(self, load: Callable[[], Any] | None, *, why: str | None = None) -> None:
+    def __init__(
+        self,
+        load: Callable[[], Any] | None,
+        *,
+        why: str | None = None,
+        before: Callable[[], object] = lambda: None,
+        report: Callable[[str], object] = logger.info,
+    ) -> None:
+        """`before` is called in the model's thread ahead of every question; `report` is told once how loading ended."""
         self.live: Any = None
         self._about: Any = None
-        self._load = load
+        self._load, self._before, self._report = load, before, report
         self._state, self._why = ("none", why) if load is None else ("loading", None)
         self._jobs: deque[_Job] = deque()
         self._running: _Job | None = None
@@ -138,6 +146,7 @@ class ModelQueue:
             self._fail(error)
             return
         self._state = "ready"
+        self._report(_loaded(self._about))
         while (job := self._next()) is not None:
             self._answer(job)
 
@@ -147,11 +156,12 @@ class ModelQueue:
             return
         said = str(error) if isinstance(error, FfscopeError) else f"{type(error).__name__}: {error}"
         said = visible(said, longest=None)  # a study says where its model is, and may be another person's
-        logger.warning("The model could not be loaded: %s", said)
+        why = f"The model could not be loaded: {said}"
+        self._report(why)
         with self._changed:
-            self._state, self._why = "failed", f"The model could not be loaded: {said}"
+            self._state, self._why = "failed", why
             jobs, self._jobs = self._jobs, deque()
-        _send_away(jobs, self._why)
+        _send_away(jobs, why)
 
     def _next(self) -> _Job | None:
         with self._changed:
@@ -166,9 +176,15 @@ class ModelQueue:
         if job.left.is_set() or not job.answer.set_running_or_notify_cancel():
             return
         try:
+            self._before()
             job.answer.set_result(job.question(self.live, job.left.is_set))
         except BaseException as error:
             job.answer.set_exception(_told(error))
+
+
+def _loaded(about: Any) -> str:
+    name = "" if about is None else f" ({visible(about.model.rstrip('/').rpartition('/')[2])}, {about.device})"
+    return f"The model is loaded{name}; prompts can be asked now."
 
 
 def _send_away(jobs: Iterable[_Job], why: str) -> None:

@@ -19,6 +19,7 @@ from ffscope.study import Study
 from ffscope.web.app import make_app
 from ffscope.web.guard import Rules
 from ffscope.web.model_queue import ModelQueue
+from ffscope.web.timeouts import TimedProtocol
 
 _HERE = ("127.0.0.1", "localhost", "::1")
 _TRIES = 20  # ports, one after another, where the wanted one is taken
@@ -35,15 +36,8 @@ class Address:
     names: tuple[str, ...] = ()  # under which others reach it
 
 
-def serve(
-    folder: Path,
-    address: Address,
-    *,
-    load: Callable[[], Any] | None,
-    why_no_model: str | None = None,
-    started: Callable[[str], None],
-) -> None:
-    """Serve a study until interrupted. `started` is told the link as soon as the page can be opened."""
+def serve(folder: Path, address: Address, queue: ModelQueue, *, started: Callable[[str], None]) -> None:
+    """Serve a study until interrupted. `started` is told the link as soon as pages can be opened."""
     Study.open(folder).need("triggers")
     if not address.host.strip():
         raise InputError(
@@ -59,24 +53,36 @@ def serve(
             *(() if address.host in _HERE else (socket.gethostname(), socket.getfqdn())),
         ],
     )
-    app = make_app(folder, rules=rules, load=load, why_no_model=why_no_model)
+    app = make_app(folder, rules=rules, queue=queue)
     app.state.studied.check()  # what is wrong with the study is said here, not on a page
     listening = _listen(address)
     link = _link(address.host, listening.getsockname()[1], token)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
-    )
     with suppress(KeyboardInterrupt):  # how a server is meant to end
-        started(link)
-        _Server(config, app.state.queue).run(sockets=[listening])
+        Server(app, started=lambda: started(link)).run(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
-    """Tells those who wait for the model that the explorer is ending, before it waits for them."""
+class Server(uvicorn.Server):
+    """Says when pages can be opened; before it ends, tells those who wait for the model."""
 
-    def __init__(self, config: uvicorn.Config, queue: ModelQueue) -> None:
-        super().__init__(config)
-        self._queue = queue
+    def __init__(self, app: Any, *, started: Callable[[], None] = lambda: None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=TimedProtocol,
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._queue: ModelQueue = app.state.queue
+        self._tell_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._tell_started()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._queue.close()
