@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
+from ffscope.html import dumped
 from ffscope.memory import Memory
 from ffscope.queries import Tables
 from ffscope.web import export as exporting
-from ffscope.web.answers import dumped
 from ffscope.web.export import export
 from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin

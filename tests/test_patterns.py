@@ -316,11 +316,11 @@ def test_documents_of_one_meaning_are_one_topic(study):
 
 def test_known_surface_forms_are_found_and_nothing_else(study):
     rows = found(study)
-    assert of(rows, 0) == [("shallow", "ends with *castle*", 25)]
+    assert of(rows, 0) == [("shallow", "ends with “castle”", 25)]
     assert [one[:2] for one in of(rows, 1)] == [("shallow", "ends with a year")]
     assert of(rows, 2) == []
     assert of(rows, 3) == of(rows, 4) == []
-    assert sorted(of(rows, 5)) == [("shallow", "ends with *comet*", 13), ("shallow", "ends with *violin*", 12)]
+    assert sorted(of(rows, 5)) == [("shallow", "ends with “comet”", 13), ("shallow", "ends with “violin”", 12)]
     for row in rows:
         assert row["support"] == len(row["covers"]) >= 3
         assert 0 < row["p_value"] <= 0.01
@@ -435,7 +435,7 @@ def test_a_tokenizer_that_does_not_say_where_its_tokens_are(study, tmp_path, tex
     pq.write_table(table.set_column(table.schema.get_field_index("ends"), "ends", blank), file)
     (folder / "patterns.parquet").unlink(missing_ok=True)
     rows = found(Study.open(folder))
-    assert ("shallow", "ends with *castle*", 25) in of(rows, 0)
+    assert ("shallow", "ends with “castle”", 25) in of(rows, 0)
 
 
 def test_hostile_words_are_made_visible(tmp_path, texts):
@@ -507,8 +507,8 @@ def test_the_command_and_what_it_leaves(study):
     assert result.exit_code == 0, result.output
     assert "patterns.parquet, made in" in result.output
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
-    assert "ends with *castle* (25 prefixes" in shown.output
-    assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with *castle*"]
+    assert "ends with “castle” (25 prefixes" in shown.output
+    assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with “castle”"]
     (example,) = pattern_examples(study.folder)
     assert 1 <= len(example.triggers) <= 3
     assert example.patterns
@@ -586,8 +586,8 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
     assert "ada <b>" not in page
     alone = ffscope.open(study.folder).figure("patterns", annotators=["ada <b>"])
     both = ffscope.open(study.folder).figure("patterns", annotators=["machine", "ada <b>"])
-    assert "concat" not in alone.chart.to_dict()
-    assert len(both.chart.to_dict()["concat"]) == 2
+    assert "concat" not in alone.spec
+    assert len(both.spec["concat"]) == 2
     with pytest.raises(StudyError, match="'bob' has no patterns here"):
         ffscope.open(study.folder).figure("patterns", annotators=["bob"])
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
@@ -604,7 +604,7 @@ def test_memories_that_fire_on_one_token_alone(tmp_path, texts):
 
 
 def test_a_pattern_needs_three_prefixes():
-    good = Pattern("shallow", "ends with *x*", (1, 2, 3))
+    good = Pattern("shallow", "ends with “x”", (1, 2, 3))
     assert checked(good, range(1, 26)) is good
     for wrong, reason in (
         (Pattern("shallow", "two", (1, 2)), "needs at least 3"),
