@@ -17,5 +17,7 @@ function showTip(handler, event, item, value) {
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8))}px`;
 }
 
-// `ast`: expressions are interpreted, so that the page needs no right to compile code.
-vegaEmbed("#figure", spec, { mode: "vega-lite", ast: true, actions: false, defaultStyle: false, tooltip: showTip });
+// `ast`: expressions are interpreted, and a canvas needs no style attributes, so that the page's policy need not allow either.
+vegaEmbed("#figure", spec, {
+  mode: "vega-lite", ast: true, renderer: "canvas", actions: false, defaultStyle: false, tooltip: showTip,
+});
