@@ -32,6 +32,14 @@ def make_study(model, folder, *, hostile=False, documents=60, **asked):
     return run(model, Reading(str(corpus)), folder / "study", searching=Searching(top=6), **asked)
 
 
+def end_early(folder):
+    """Make a study say that --minutes ended its search after 999 prefixes of 50 sentences."""
+    manifest = json.loads((folder / "study.json").read_text())
+    manifest["settings"]["minutes"] = 0.5
+    manifest["stages"]["triggers"] |= {"prefixes": 999, "sentences": 50}
+    (folder / "study.json").write_text(json.dumps(manifest))
+
+
 def sign_otherwise(folder, name, other):
     """Change a name in a study's annotations.sqlite directly, as no command would: older files hold any name."""
     with closing(sqlite3.connect(folder / "annotations.sqlite")) as database, database:
