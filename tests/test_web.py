@@ -233,7 +233,7 @@ def test_a_stage_done_since_is_seen(study, tmp_path, tokenizer):
     with client_of(app_of(copy)) as client:
         twin = get(client, "/L1/2.json")
         assert [one["stage"] for one in twin["missing"]] == ["agreement"]
-        assert twin["missing"][0]["command"] == f"ffscope agreement {copy}"
+        assert twin["missing"][0]["command"] == "ffscope agreement copy"
         assert "precision" not in get(client, "/L1.json")["columns"]
         manifest["stages"]["agreement"] = agreement
         (copy / "study.json").write_text(json.dumps(manifest))
