@@ -1,6 +1,8 @@
 """Small studies of tiny models, for the tests that read them."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 
@@ -28,3 +30,24 @@ def make_study(model, folder, *, hostile=False, documents=60, **asked):
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
     asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
     return run(model, Reading(str(corpus)), folder / "study", searching=Searching(top=6), **asked)
+
+
+def end_early(folder):
+    """Make a study say that --minutes ended its search after 999 prefixes of 50 sentences."""
+    manifest = json.loads((folder / "study.json").read_text())
+    manifest["settings"]["minutes"] = 0.5
+    manifest["stages"]["triggers"] |= {"prefixes": 999, "sentences": 50}
+    (folder / "study.json").write_text(json.dumps(manifest))
+
+
+def sign_otherwise(folder, name, other):
+    """Change a name in a study's annotations.sqlite directly, as no command would: older files hold any name."""
+    with closing(sqlite3.connect(folder / "annotations.sqlite")) as database, database:
+        guards = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        tables = [table for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for guard, _ in guards:
+            database.execute(f'DROP TRIGGER "{guard}"')
+        for table in {"annotation", "draft"} & set(tables):
+            database.execute(f"UPDATE {table} SET annotator = ? WHERE annotator = ?", (other, name))
+        for _, guard in guards:
+            database.execute(guard)

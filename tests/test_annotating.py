@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ffscope.annotating import spreadsheet
+from ffscope.annotating import drafts, spreadsheet
 from ffscope.annotating.concord import alpha, concord, kappa, labels
 from ffscope.annotating.records import FILE, annotators, history, read, sound, write, write_new
 from ffscope.annotating.sheets import choose, draw, named, read_sheet, write_sheet
@@ -30,6 +30,7 @@ from ffscope.memory import Memory
 from ffscope.patterns.record import Pattern
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
+from studies import sign_otherwise
 
 HOSTILE = [
     '=cmd|" /C calc"!A0',
@@ -139,10 +140,17 @@ def test_a_study_that_is_made_again_keeps_what_people_wrote(study):
         ("llm:qwen", "is not a person's name"),
         ("LLM:qwen", "is not a person's name"),
         ("a" * 61, "at most 60 characters; this one has 61"),
-        ("a\x1b[31m", "cannot be seen"),
-        ("a\u202eb", "cannot be seen"),
-        ("a\nb", "cannot be seen"),
-        ("\ud800", "cannot be seen"),
+        ("a\x1b[31m", "letters and digits of any script"),
+        ("a\u202eb", "letters and digits of any script"),
+        ("a\nb", "letters and digits of any script"),
+        ("\ud800", "letters and digits of any script"),
+        (
+            "</script><img src=x onerror=alert(1)>",
+            "letters and digits of any script, spaces and . _ - @ ' ’; .* has '<'",
+        ),
+        ("ada,ben", "has ','. Sign without it"),
+        ("a\N{NO-BREAK SPACE}b", "has '⍽'"),
+        ("-_-", "at least one letter or digit; '-_-' has none"),
     ],
 )
 def test_names_that_nobody_signs_with(study, name, message):
@@ -151,6 +159,26 @@ def test_names_that_nobody_signs_with(study, name, message):
     with pytest.raises(InputError, match=message):
         write_sheet(study, name, [A])
     assert not study.path(FILE).exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["Ada Lovelace", "O'Brien", "O’Brien-2", "a.b_c@d.org", "Ñandú", "山田太郎", "मीरा", "عمر ٣"]
+)
+def test_people_of_every_script_sign_with_their_names(study, name):
+    assert write(study, name, A, []).annotator == name
+
+
+def test_what_was_signed_with_another_name_is_read_and_not_added_to(study):
+    write(study, "ada", A, [FRUIT])
+    drafts.save(study, "ada", A, [], none=True)
+    sign_otherwise(study.folder, "ada", "<b>ada</b>")
+    assert annotators(study) == {"<b>ada</b>": 1}
+    assert drafts.reader(study, "<b>ada</b>") == "<b>ada</b>"
+    assert len(drafts.steps(study, "<b>ada</b>", A)) == 1
+    with pytest.raises(InputError, match="has '<'"):
+        write(study, "<b>ada</b>", A, [FRUIT])
+    with pytest.raises(InputError, match="has '<'"):
+        drafts.reader(study, "<b>ben</b>")
 
 
 def test_one_spelling_of_a_name(study):
@@ -719,19 +747,19 @@ def run(study, *args):
 
 def test_the_command_writes_reads_and_compares(study):
     assert "Nobody has annotated yet" in run(study).stdout
-    for name in ("Ada [b]", "Ben"):
+    for name in ("Ada @b", "Ben"):
         wrote = run(study, "--annotator", name, "--memories", "L0.0,L1.1")
         assert wrote.exit_code == 0, wrote.output
         assert "2 memories to annotate" in wrote.stdout
         assert "--read" in wrote.stdout
     sheets = {name: next(study.path("sheets").glob(f"{name}*.csv")) for name in ("ada", "ben")}
-    for name, sheet in (("Ada [b]", sheets["ada"]), ("Ben", sheets["ben"])):
+    for name, sheet in (("Ada @b", sheets["ada"]), ("Ben", sheets["ben"])):
         rows = list(csv.reader(io.StringIO(sheet.read_text(encoding="utf-8-sig"), newline="")))
         save(fill(rows, A, FILLED), sheet)
         result = run(study, "--annotator", name, "--read", sheet)
         assert result.exit_code == 0, result.output
         assert "1 memories read, with 2 patterns; 1 memories are new or changed." in result.stdout
-    assert "Ada [b] annotated 1 memories" in result.stdout
+    assert "Ada @b annotated 1 memories" in result.stdout
     shown = run(study).stdout
     assert "coverage" in shown
     assert "100%" in shown

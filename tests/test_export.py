@@ -6,16 +6,17 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from explorer import explored_study
+from explorer import app_of, client_of, explored_study
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
+from ffscope.html import dumped
 from ffscope.memory import Memory
 from ffscope.queries import Tables, memory_page
 from ffscope.web import export as exporting
-from ffscope.web.answers import dumped
 from ffscope.web.export import export
 from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin
+from studies import end_early
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,18 @@ def test_where_things_lay_is_nobodys_business(study, tmp_path):
     assert str(tmp_path) not in said
     assert "mails.jsonl" in said
     assert "ffscope mutation DIR" in said
+
+
+def test_what_was_searched_is_said_where_the_time_ended_the_search(study, tmp_path):
+    folder = shutil.copytree(study.folder, tmp_path / "study")
+    end_early(folder)
+    export(folder, tmp_path / "site", names="L0.3")
+    exported = json.loads((tmp_path / "site" / "index.json").read_text())
+    with client_of(app_of(folder)) as client:
+        served = client.get("/index.json").json()
+    for twin in (exported, served):
+        assert twin["corpus"]["searched"] == {"sentences": 50, "prefixes": 999}
+    assert study.manifest["corpus"]["searched"]["sentences"] > 50
 
 
 def test_what_is_there_is_not_touched(study, tmp_path):

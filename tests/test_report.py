@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from html import escape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,10 +17,12 @@ from ffscope.analysis.sentences import Reading
 from ffscope.analysis.triggers import Searching
 from ffscope.errors import StudyError
 from ffscope.pipeline import run
+from ffscope.public import public
 from ffscope.queries import predictive_values
 from ffscope.report import bootstrap
 from ffscope.report.command import reproduce
-from ffscope.report.figures import figure, figures
+from ffscope.report.figures import FORMS, figure, figures
+from ffscope.report.labels import LABELS
 from ffscope.report.page import write_report
 from ffscope.report.summary import bin_edges, summarise
 from ffscope.report.words import percent, sentence, telling
@@ -42,7 +45,7 @@ FIGURES = {
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, tokenizer):
-    model = read(tiny.make("llama"), tokenizer, source="tiny/<i>llama</i>")
+    model = read(tiny.make("llama"), tokenizer, source="tiny/<i>llama<i>")
     return make_study(model, tmp_path_factory.mktemp("study"), hostile=True)
 
 
@@ -212,12 +215,16 @@ def test_a_summary_is_the_same_every_time(study, summary):
     assert json.loads(json.dumps(summarise(study))) == summary
 
 
-def test_figures_are_saved_in_three_forms_and_need_no_network(study, summary):
+def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
     drawn = figures(summary)
     assert [one.name for one in drawn] == list(FIGURES)
     for name in FIGURES:
-        png, svg, html = (study.path(f"figures/{name}.{form}").read_bytes() for form in ("png", "svg", "html"))
+        files = {form: study.path(f"figures/{name}.{form}").read_bytes() for form in FORMS}
+        png, svg, pdf, html, spec = files.values()
+        assert list(files) == ["png", "svg", "pdf", "html", "json"]
         assert png.startswith(b"\x89PNG")
+        assert pdf.startswith(b"%PDF-")
+        assert json.loads(spec) == figure(name, summary).spec
         assert svg.startswith(b"<svg")
         assert not re.search(rb'(src|href)\s*=\s*"(https?:)?//', html)
         assert b"layer" in svg or name == "agreement_by_probability"
@@ -260,7 +267,7 @@ def test_the_report_is_one_page_that_runs_nothing_and_fetches_nothing(study):
     assert "default-src 'none'" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert "tiny/<i>llama</i>" in page.text
+    assert "tiny/<i>llama<i>" in page.text
     assert len(text) < 2_000_000
 
 
@@ -270,7 +277,7 @@ def test_the_report_says_what_each_figure_shows(study, summary):
     for name in FIGURES:
         assert sentence(name, summary) in page.text
     assert len(telling(summary)) == 6
-    assert reproduce(study) in page.text
+    assert reproduce(public(study)) in page.text
 
 
 def test_the_command_that_reproduces_names_every_choice(study):
@@ -330,7 +337,7 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     assert "negative" not in sentence("active", made)
     assert "in layer 1 and by" in sentence("mutation", made)
     page = study.path("report.html").read_text()
-    assert all(f">{name}</th>" in page for name in ("agreement", "last", "next_rank", "active"))
+    assert all(f">{escape(LABELS[name])}</th>" in page for name in ("agreement", "last", "next_rank", "active"))
 
 
 def altered(summary, name, **series):

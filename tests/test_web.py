@@ -15,10 +15,10 @@ import pytest
 import ffscope
 from explorer import app_of, client_of, explored_study, served, tiny_model
 from ffscope.annotating.records import read
+from ffscope.html import block, dumped
 from ffscope.memory import Memory
 from ffscope.queries import memory_page
 from ffscope.queries.search import Wanted, search
-from ffscope.web.answers import block, dumped
 from ffscope.web.twins.rows import folded
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
@@ -123,7 +123,7 @@ def test_the_overview_has_the_reports_figures(client, study):
         name for name, entry in summary.items() if "figure" in entry
     }
     for figure in twin["figures"]:
-        assert figure["spec"] == ffscope.open(study.folder).figure(figure["name"]).chart.to_dict()
+        assert figure["spec"] == ffscope.open(study.folder).figure(figure["name"]).spec
     assert all("mark" in json.dumps(figure["spec"]) for figure in twin["figures"])
     assert [row["layer"] for row in twin["layers"]] == [0, 1, 2]
     assert not twin["older"]
@@ -233,7 +233,7 @@ def test_a_stage_done_since_is_seen(study, tmp_path, tokenizer):
     with client_of(app_of(copy)) as client:
         twin = get(client, "/L1/2.json")
         assert [one["stage"] for one in twin["missing"]] == ["agreement"]
-        assert twin["missing"][0]["command"] == f"ffscope agreement {copy}"
+        assert twin["missing"][0]["command"] == "ffscope agreement copy"
         assert "precision" not in get(client, "/L1.json")["columns"]
         manifest["stages"]["agreement"] = agreement
         (copy / "study.json").write_text(json.dumps(manifest))

@@ -15,6 +15,7 @@ from ffscope.memory import parse_layers
 from ffscope.options import (
     Annotators,
     AskedLens,
+    Bare,
     BatchTokens,
     Bos,
     Checkpoint,
@@ -324,13 +325,14 @@ def patterns(
 
 
 @app.command()
-def report(study: StudyFolder, annotators: Annotators = None, debug: Debug = False) -> None:
+def report(study: StudyFolder, annotators: Annotators = None, bare: Bare = False, debug: Debug = False) -> None:
     """Draw the figures and write report.html and summary.json from what a study holds. Needs no model."""
     from ffscope.report.page import write_report
     from ffscope.study import Study
 
     with Study.adding(study) as opened, showing_progress() as progress:
-        write_report(opened, annotators=annotators.split(",") if annotators else None, progress=progress)
+        names = annotators.split(",") if annotators else None
+        write_report(opened, annotators=names, bare=bare, progress=progress)
     print_finished(opened)
 
 

@@ -113,6 +113,10 @@ Annotators = Annotated[
     str | None,
     typer.Option(help="Whose patterns figure 2 shows, such as machine,ada; by default everyone's, side by side."),
 ]
+Bare = Annotated[
+    bool,
+    typer.Option("--bare", help="Keep titles out of the figures in figures/, for papers with captions of their own."),
+]
 Sample = Annotated[
     int | None, typer.Option(min=1, help="Memories of every layer that the sheet has, the same for all; 10 by default.")
 ]

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 import ffscope
-from browser.pages import fits, twin_of
+from browser.pages import fits, is_drawn, twin_of
 from explorer import app_of, served, tiny_model
 from ffscope.analysis.sentences import Reading
 from ffscope.analysis.triggers import Searching
@@ -19,8 +19,10 @@ from ffscope.annotating.records import write
 from ffscope.memory import Memory
 from ffscope.patterns.record import Pattern
 from ffscope.pipeline import run
+from ffscope.report.page import write_report
+from ffscope.study import Study
 from ffscope.web.export import export
-from studies import write_corpus
+from studies import sign_otherwise, write_corpus
 
 pytestmark = pytest.mark.browser
 SCRIPT = "<script>window.__hit=1;alert(1)</script>"
@@ -28,7 +30,7 @@ IMAGE = '<img src=x onerror="window.__hit=1;alert(2)">'
 MARKS = "\u202eevil\u2066 \x00 \x1b[31m \ufffd \u200b"
 LONG = "W" * 1_000_000
 HARM = [SCRIPT, IMAGE, MARKS, "</script>" + SCRIPT, '"><svg onload=window.__hit=1>', "javascript:alert(3)", "ש" * 300]
-PERSON = '"><script>alert(1)</script>'
+PERSON = '"></script><img src=x onerror="window.__hit=1;alert(4)">'
 SOURCE = f"models/{IMAGE}\u202e&lt;b&gt;"
 
 # The longest time in which the page could not answer, in milliseconds.
@@ -73,8 +75,11 @@ def hostile(tmp_path_factory, tokenizer):
     spoil(made.folder)
     study = ffscope.open(made.folder).study
     for number in range(6):
-        write(study, PERSON, Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
-    drafts.save(study, PERSON, Memory(1, 0), [Half("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
+        write(study, "mallory", Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
+    drafts.save(study, "mallory", Memory(1, 0), [Half("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
+    sign_otherwise(made.folder, "mallory", PERSON)
+    with Study.adding(made.folder) as opened:
+        write_report(opened)
     return made.folder
 
 
@@ -247,6 +252,58 @@ def test_an_error_obeys_nothing(browse, harm):
         page.goto(f"{harm}{path}")
         expect(page.get_by_role("heading", name="This cannot be shown")).to_be_visible()
         is_unharmed(page)
+
+
+@pytest.mark.parametrize("name", ["patterns", "cases"])
+def test_a_figures_page_shows_it_as_text(browse, hostile, name):
+    page = opened(browse, (hostile / "figures" / f"{name}.html").as_uri())
+    expect(page.locator("#figure canvas")).to_be_visible()
+    assert is_drawn(page.locator("#figure canvas"))
+    assert page.evaluate("document.querySelectorAll('img, svg, iframe, [onerror], [onload]').length") == 0
+    assert page.evaluate("document.scripts.length") == 3
+    assert page.evaluate("window.__hit") is None
+
+
+def test_a_figures_page_says_what_is_under_the_mouse(browse, hostile):
+    page = browse((hostile / "figures" / "cases.html").as_uri())
+    canvas = page.locator("#figure canvas")
+    box = canvas.bounding_box()
+    for step in range(20):
+        page.mouse.move(box["x"] + 60 + 20 * step, box["y"] + box["height"] - 80)
+        if page.get_by_role("tooltip").is_visible():
+            break
+    expect(page.get_by_role("tooltip")).to_contain_text("share of examples")
+
+
+def test_a_figures_page_refuses_scripts_that_are_not_its_own(browse, hostile):
+    browse.expects("policy")
+    browse.expects("Content Security Policy")
+    page = browse((hostile / "figures" / "cases.html").as_uri())
+    page.evaluate("""() => {
+      const script = document.createElement("script");
+      script.textContent = "window.__hit = 1";
+      document.body.append(script);
+      document.body.insertAdjacentHTML("beforeend", '<p style="color: red" onclick="window.__hit = 1">x</p>');
+    }""")
+    page.get_by_text("x", exact=True).click()
+    assert page.evaluate("window.__hit") is None
+    assert page.evaluate("getComputedStyle(document.querySelector('p')).color") == "rgb(26, 26, 26)"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_report_shows_it_as_text(browse, hostile, scheme):
+    page = opened(browse, (hostile / "report.html").as_uri(), scheme=scheme)
+    expect(page.get_by_role("main")).to_contain_text("<script>window.__hit")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(IMAGE)
+    assert page.evaluate("document.scripts.length") == 0
+    assert (
+        page.evaluate("document.querySelectorAll('img:not([src^=\"data:image/svg+xml;base64,\"]), [onerror]').length")
+        == 0
+    )
+    assert page.evaluate("window.__hit") is None
+    fits(page)
+    page.set_viewport_size({"width": 400, "height": 800})
+    fits(page)
 
 
 def test_an_export_shows_it_as_text(browse, hostile, tmp_path):

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from browser.pages import cells, is_drawn, share, twin_of
 from explorer import app_of, served
+from studies import end_early
 
 pytestmark = pytest.mark.browser
 
@@ -23,6 +24,17 @@ def test_every_figure_is_drawn_with_its_sentence(browse, site):
         expect(drawn.nth(place)).to_contain_text(figure["sentence"])
         expect(drawn.nth(place).locator("canvas")).to_be_visible()
         assert is_drawn(drawn.nth(place).locator("canvas"))
+
+
+def test_what_was_searched_is_said_where_the_time_ended_the_search(browse, still, copy):
+    end_early(copy)
+    with served(app_of(copy)) as address:
+        page = browse(address)
+        expect(page.get_by_role("main")).to_contain_text("searched over 999 prefixes of 50 sentences from corpus.jsonl")
+        expect(page.get_by_role("main")).to_contain_text("where --minutes 0.5 ended the search")
+    whole = browse(still)
+    expect(whole.get_by_role("main")).to_contain_text("searched over")
+    expect(whole.get_by_role("main")).not_to_contain_text("--minutes")
 
 
 def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse, site):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ffscope.annotating.records import adding, checked_annotator, opened_if_there
+from ffscope.annotating.records import adding, checked_annotator, done_by, opened_if_there
 from ffscope.errors import InputError
 from ffscope.memory import Memory
 from ffscope.queries import checked
@@ -49,17 +49,23 @@ def save(study: Study, annotator: str, memory: Memory, patterns: list[Half], *, 
     return Draft(patterns, none, made)
 
 
+def reader(study: Study, name: str) -> str:
+    """Whose drafts and annotations are read: someone who signed before, under whatever name, or a name that may be signed with."""
+    signed = {*done_by(study), *(row[0] for row in _asked(study, "SELECT DISTINCT annotator FROM draft", ()))}
+    return name if name in signed else checked_annotator(name)
+
+
 def steps(study: Study, annotator: str, memory: Memory) -> list[Draft]:
     """The last steps of a person on a memory, oldest first."""
     query = "SELECT made, content FROM draft WHERE annotator = ? AND layer = ? AND memory = ? ORDER BY id DESC LIMIT ?"
-    rows = _asked(study, query, (checked_annotator(annotator), *memory, _STEPS))
+    rows = _asked(study, query, (annotator, *memory, _STEPS))
     return [_draft(made, json.loads(content)) for made, content in reversed(rows)]
 
 
 def begun(study: Study, annotator: str) -> dict[Memory, str]:
     """The memories on which a person has taken steps, and when the last was."""
     query = "SELECT layer, memory, max(made) FROM draft WHERE annotator = ? GROUP BY layer, memory"
-    rows = _asked(study, query, (checked_annotator(annotator),))
+    rows = _asked(study, query, (annotator,))
     return {Memory(layer, memory): made for layer, memory, made in rows}
 
 

@@ -17,11 +17,13 @@ from ffscope.patterns.record import KINDS, MACHINE, MOST, TRIGGERS, Pattern, che
 from ffscope.queries import Place, trigger_places
 from ffscope.queries import checked as checked_memory
 from ffscope.study import Study
+from ffscope.tokens import visible
 
 FILE = "annotations.sqlite"
 VERSION = 1
 _PATIENCE = 30.0  # seconds that one writer waits for the others
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 60, 500
+_MARKS = [".", "_", "-", "@", "'", "’"]
 _TABLES = {
     "annotation": """id INTEGER PRIMARY KEY AUTOINCREMENT, layer INTEGER NOT NULL, memory INTEGER NOT NULL,
         annotator TEXT NOT NULL, made TEXT NOT NULL, source TEXT NOT NULL""",
@@ -117,11 +119,22 @@ def checked_annotator(name: str) -> str:
         raise InputError("An annotator has no name. Give the one to sign with.")
     if len(name) > _LONGEST_NAME:
         raise InputError(f"An annotator's name has at most {_LONGEST_NAME} characters; this one has {len(name)}.")
-    if any(unicodedata.category(character)[0] == "C" for character in name):
-        raise InputError(f"The annotator's name {name!r} holds a character that cannot be seen. Leave it out.")
+    other = next((character for character in name if not _may_sign(character)), None)
+    if other is not None:
+        raise InputError(
+            f"An annotator's name is made of letters and digits of any script, spaces and {' '.join(_MARKS)}; {visible(name)!r} "
+            f"has {visible(other)!r}. Sign without it."
+        )
+    if not any(character.isalnum() for character in name):
+        raise InputError(f"An annotator's name has at least one letter or digit; {name!r} has none.")
     if name.casefold() == MACHINE or name.casefold().startswith("llm:"):
         raise InputError(f"{name!r} is not a person's name: {MACHINE!r} and 'llm:…' sign what programs find.")
     return name
+
+
+def _may_sign(character: str) -> bool:
+    # M: marks that belong to letters, such as the vowels of Devanagari.
+    return character in (" ", *_MARKS) or unicodedata.category(character)[0] in "LM" or character.isdecimal()
 
 
 def sound(pattern: Pattern, ranks: Collection[int]) -> Pattern:

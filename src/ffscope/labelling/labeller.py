@@ -23,6 +23,7 @@ from ffscope.labelling.subjects import Subject, draw_memories, read_subjects
 from ffscope.memory import Memory
 from ffscope.patterns.record import TRIGGERS, Pattern
 from ffscope.progress import Progress, Tell, nobody
+from ffscope.public import public_name
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
 from ffscope.tokens import visible
@@ -179,8 +180,7 @@ def _tested(correspondence: Correspondence, subject: Subject, patterns: list[Pat
 
 def _annotator(model: str) -> str:
     # A server that was given a file calls its model by the whole path, which says more of the machine than of the model.
-    name = model.rpartition("/")[2] if model.startswith("/") else model
-    return f"llm:{visible(name.strip(), 80)}"
+    return f"llm:{visible(public_name(model.strip(), hub=True), 80)}"
 
 
 def _report_failures(labels: Labels) -> None:

@@ -16,7 +16,7 @@ _CLASSES = [*(f"ends with {said}" for said in CLASSES.values()), "ends inside a 
 
 def quoted(text: str) -> str:
     """A piece of the text, set off from our own words."""
-    return f"*{visible(text, _LONGEST)}*"
+    return f"“{visible(text, _LONGEST)}”"
 
 
 def describe(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[str]) -> str:
@@ -36,7 +36,7 @@ def _said(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[s
     if name == "lemma":
         return f"ends with {_forms(prefixes, members)}"
     if name == "ending":
-        return f"ends with a word in *-{visible(_folded(prefixes, int(prefixes.word[example]))[-3:])}*"
+        return f"ends with a word in {quoted('-' + _folded(prefixes, int(prefixes.word[example]))[-3:])}"
     if name == "alone":
         return "is the first word of a sentence"
     if name == "first word":

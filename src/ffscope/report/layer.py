@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ffscope.queries.layer import LayerPage
+from ffscope.report.labels import LABELS
 
 _BINS = 30
 # Of each measure: the figure's title, and whether its values span orders of magnitude.
@@ -31,7 +32,7 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
     """Counted here, so that a page is sent bins and not thousands of numbers."""
     import altair as alt
 
-    from ffscope.report.figures import BLUE, styled
+    from ffscope.report.charts import BLUE, titled
 
     low, high = float(numbers.min()), float(numbers.max())
     if low == high:
@@ -49,7 +50,7 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
         .encode(
             x=alt.X(
                 "from:Q",
-                title=name,
+                title=LABELS[name],
                 scale=alt.Scale(type=scale, nice=False),
                 axis=alt.Axis(format="~g", tickCount=5, grid=False),
             ),
@@ -59,5 +60,4 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
             tooltip=tip,
         )
     )
-    heading = alt.Title(title, anchor="start", fontWeight="normal", fontSize=13)
-    return styled(bars.properties(width=320, height=160, title=heading)).to_dict()
+    return titled(bars.properties(width=320, height=160), title)

@@ -9,9 +9,11 @@ from typing import Any
 import jinja2
 
 from ffscope.progress import Progress, Tell, nobody
+from ffscope.public import public, public_name
 from ffscope.queries import pattern_examples, predictive_values, reading, spellings
 from ffscope.report.command import reproduce
 from ffscope.report.figures import FORMS, Figure, figures, of_annotators
+from ffscope.report.labels import LABELS
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
 from ffscope.report.words import percent, sentence, telling
@@ -33,8 +35,13 @@ class Change:
     related: bool
 
 
-def write_report(study: Study, *, annotators: list[str] | None = None, progress: Tell = nobody) -> Path:
-    """Leave summary.json, figures/ and report.html in a study; gives the page's path. Figure 2 is of some annotators or all."""
+def write_report(
+    study: Study, *, annotators: list[str] | None = None, bare: bool = False, progress: Tell = nobody
+) -> Path:
+    """Leave summary.json, figures/ and report.html in a study; gives the page's path.
+
+    Figure 2 is of some annotators or all. `bare` keeps titles out of the files in figures/; the page has them all the same.
+    """
     study.need("triggers")
     start = time.perf_counter()
     summary = of_annotators(write_summary(study), annotators)
@@ -44,9 +51,9 @@ def write_report(study: Study, *, annotators: list[str] | None = None, progress:
         progress(Progress("report", number, len(drawn), unit="figures"))
         for form in FORMS:
             with study.replacing(f"figures/{figure.name}.{form}") as path:
-                figure.save(path, form)
+                (figure.bare() if bare else figure).save(path, form)
     with study.replacing("report.html") as path:
-        path.write_text(_page(study, summary, drawn), encoding="utf-8")
+        path.write_text(_page(public(study), summary, drawn), encoding="utf-8", errors="backslashreplace")
     study.finish("report", {}, seconds=time.perf_counter() - start)
     progress(Progress("report", len(drawn), len(drawn), unit="figures"))
     return study.path("report.html")
@@ -64,7 +71,7 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
     environment.filters.update(percent=percent, seen=lambda text: visible(str(text), longest=None))
     return environment.get_template("page.html.j2").render(
         manifest=study.manifest,
-        name=Path(study.manifest["model"]["source"] or study.manifest["model"]["family"]).name,
+        name=public_name(study.manifest["model"]["source"] or study.manifest["model"]["family"]),
         summary=summary,
         telling=telling(summary),
         figures=[(figure, sentence(figure.name, summary), _image(figure)) for figure in drawn],
@@ -77,6 +84,7 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[Figure]) -> str:
         left_out={stage: done["why"] for stage, done in study.manifest["stages"].items() if not done["done"]},
         command=reproduce(study),
         paper=PAPER,
+        labels=LABELS,
         tail=_tail,
     )
 

@@ -1,14 +1,12 @@
 """How the server answers: JSON, or a page that draws it."""
 
-import json
-import math
-from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
+from ffscope.html import block, dumped
 from ffscope.tokens import visible
 
 STATIC = Path(__file__).parent / "static"
@@ -22,40 +20,6 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         return dumped(content).encode("utf-8", "backslashreplace")
-
-
-def dumped(content: Any) -> str:
-    """As JSON."""
-    try:
-        return json.dumps(content, default=vars, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return _finite(vars(content)) if hasattr(content, "__dict__") else content
-
-
-def block(name: str, content: Any) -> str:
-    """JSON inside a page, as data: no text in it can end the block."""
-    said = dumped(content)
-    for mark in "<>&\u2028\u2029":
-        said = said.replace(mark, f"\\u{ord(mark):04x}")
-    return f'<script type="application/json" id="{escape(name)}">{said}</script>'
-
-
-@cache
-def vega_bundle() -> str:
-    """What draws the charts, as vl-convert ships it: one classic script that gives pages `vegaEmbed`."""
-    import vl_convert
-
-    return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
 
 
 def page(kind: str, about: dict[str, Any] | None, *, page_token: str) -> Response:

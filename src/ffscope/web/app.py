@@ -15,8 +15,9 @@ from starlette.staticfiles import StaticFiles
 
 import ffscope
 from ffscope.errors import FfscopeError, MemoryNameError, StudyError
+from ffscope.html import vega_bundle
 from ffscope.tokens import visible
-from ffscope.web.answers import STATIC, Json, refusal, vega_bundle
+from ffscope.web.answers import STATIC, Json, refusal
 from ffscope.web.guard import App, Guard, Rules, Scope
 from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
 from ffscope.web.routes import annotating, live, pages, reading
@@ -107,7 +108,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         said = "There is no such page. The overview leads to all of them." if error.status_code == 404 else error.detail
         return _refuse(request.scope, error.status_code, said)
     status = next(number for kind, number in _STATUS.items() if isinstance(error, kind))
-    return _refuse(request.scope, status, str(error))
+    return _refuse(request.scope, status, request.app.state.studied.without_paths(str(error)))
 
 
 def _not_understood(error: RequestValidationError) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 from ffscope.annotating.records import read
 from ffscope.annotating.sheets import draw
 from ffscope.errors import StudyError
+from ffscope.html import block, dumped, vega_bundle
 from ffscope.memory import Memory
 from ffscope.progress import Progress, Tell, nobody
+from ffscope.public import public
 from ffscope.queries import Tables, checked, predictive_values, reading
 from ffscope.study import Study
-from ffscope.web.answers import STATIC, STYLES, block, document, dumped, vega_bundle
+from ffscope.web.answers import STATIC, STYLES, document
 from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin
 from ffscope.web.twins.missing import Missing
@@ -47,7 +49,7 @@ def export(
         raise StudyError(f"{out} is there already. Nothing was written: name a new or empty folder with --out.")
     unfinished = out.with_name(f"{out.name}.unfinished")  # takes its name when it is whole
     try:
-        with reading(_public(Study.open(folder))) as tables:
+        with reading(public(Study.open(folder))) as tables:
             pages = _write(tables, unfinished, names, sample, progress)
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.exists():
@@ -75,21 +77,6 @@ def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: 
     site.write_static()
     progress(Progress("export", len(pages), len(pages), unit="pages"))
     return len(pages)
-
-
-def _public(study: Study) -> Study:
-    """A study that does not say where its model and its text lie: pages are for others."""
-    model, corpus, settings = (dict(study.manifest[part]) for part in ("model", "corpus", "settings"))
-    for section, names in ((model, ("source",)), (corpus, ("source",)), (settings, ("corpus", "held_out"))):
-        section.update((name, _last_part(section[name])) for name in names if section.get(name))
-    settings.pop("corpus_files", None)
-    return Study(study.folder, {**study.manifest, "model": model, "corpus": corpus, "settings": settings})
-
-
-def _last_part(source: str) -> str:
-    """The name of a file or folder; a hub's name, such as hf:NAME or owner/model, is for all to see."""
-    path = Path(source)
-    return path.name if path.is_absolute() or source.startswith((".", "~")) or path.exists() else source
 
 
 def _chosen(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:

@@ -3,9 +3,12 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ffscope.errors import FfscopeError
+from ffscope.public import hiding, public
 from ffscope.queries import Tables
 from ffscope.study import Study
 from ffscope.tokens import visible
@@ -24,6 +27,7 @@ class Studied:
         self._version: tuple[int, ...] = ()
         self._tables: Tables | None = None
         self._kept: dict[str, Any] = {}
+        self._hide = hiding(Study(folder, {}))
 
     @property
     def tables(self) -> Tables:
@@ -50,7 +54,9 @@ class Studied:
         with self._lock:
             version = self._stamp()
             if self._tables is None or version != self._version:
-                self._tables = Tables(Study.open(self.folder))
+                study = Study.open(self.folder)
+                self._tables = Tables(public(study))
+                self._hide = hiding(study)
                 self._version, self._kept = version, {}
                 threading.Thread(target=self._get_ready, args=(self._tables,), daemon=True).start()
             return self._tables, self._kept
@@ -65,7 +71,13 @@ class Studied:
 
     def about(self, *, model: bool, why: str | None = None) -> dict[str, Any]:
         """What every page knows of the study, and whether its model may be asked, or why not."""
-        return {**about(self.tables.study), "model": model, "why": why}
+        return {**about(self.tables.study), "model": model, "why": why and self.without_paths(why)}
+
+    def without_paths(self, sentence: str) -> str:
+        """What went wrong, in a sentence that does not say where the study, its model and its text are on this machine."""
+        with suppress(FfscopeError, OSError):  # then the study's own path is all that is known, and hidden
+            self._now()
+        return self._hide(sentence)
 
     def _stamp(self) -> tuple[int, ...]:
         """Changes whenever the study does: its manifest is written last at each stage."""

@@ -10,6 +10,7 @@ from ffscope.errors import InputError, MemoryNameError
 from ffscope.live.answers import Generated, PromptReading, Similar, Why
 from ffscope.live.interventions import Interventions
 from ffscope.memory import Memory, parse_numbers
+from ffscope.public import public_name
 from ffscope.queries import checked
 from ffscope.queries.context import tokens_of
 from ffscope.queries.memory import maximum_of
@@ -73,8 +74,9 @@ def live(request: Request, ticket: Ticket = "") -> Json:
     loaded = queue(request).about
     limits = {"characters": LONGEST_TEXT, "sentences": _SENTENCES}
     limits |= {} if loaded is None else {"tokens": loaded.tokens, "new_tokens": loaded.new_tokens}
-    names = {"model": loaded and loaded.model, "device": loaded and loaded.device}
-    return Json(LiveTwin(place.state, place.why, place.waiting, place.ahead, **names, limits=limits))
+    names = {"model": loaded and public_name(loaded.model, hub=True), "device": loaded and loaded.device}
+    why = place.why and studied(request).without_paths(place.why)
+    return Json(LiveTwin(place.state, why, place.waiting, place.ahead, **names, limits=limits))
 
 
 @router.get("/L{layer:number}/{number:number}/coefficients.json", responses=answers(CoefficientsTwin, also=_REFUSALS))

@@ -3,10 +3,11 @@
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
+from ffscope.html import vega_bundle
 from ffscope.memory import Memory
 from ffscope.queries.layer import searched_layer
 from ffscope.queries.memory import searched
-from ffscope.web.answers import page, vega_bundle
+from ffscope.web.answers import page
 from ffscope.web.routes.asking import queue, studied
 
 router = APIRouter(include_in_schema=False)

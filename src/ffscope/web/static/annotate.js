@@ -71,15 +71,15 @@ async function beginAnnotating(place, asked, about) {
     return;
   }
   rememberName(overview.annotator);
-  const desk = new AnnotateDesk(place, asked, { ...overview, folder: about.folder });
+  const desk = new AnnotateDesk(place, asked, { ...overview, study: about.id });
   addEventListener("popstate", () => desk.open(askedOfAnnotate().memory || desk.firstOpen()));
   await desk.start();
 }
 
 class AnnotateDesk {
   constructor(place, asked, overview) {
-    const { annotator, folder, memories, people } = overview;
-    Object.assign(this, { asked, annotator, folder, memories, people, sheet: null, turn: 0 });
+    const { annotator, study, memories, people } = overview;
+    Object.assign(this, { asked, annotator, study, memories, people, sheet: null, turn: 0 });
     this.savers = new Set();
     this.progress = h("progress", { "aria-label": "Memories done" });
     this.count = h("strong");

@@ -17,8 +17,8 @@ function keepUnsaved(key, answer) {
 
 export class DraftSaver {
   // `say(sentence)` is told when something was saved, `fail(sentence)` when it could not be.
-  constructor(path, annotator, { folder, say, fail }) {
-    Object.assign(this, { path, annotator, say, fail, key: `ffscope-unsaved ${folder} ${annotator} ${path}` });
+  constructor(path, annotator, { study, say, fail }) {
+    Object.assign(this, { path, annotator, say, fail, key: `ffscope-unsaved ${study} ${annotator} ${path}` });
     this.queue = [];
     this.typed = null;
     this.sending = null;

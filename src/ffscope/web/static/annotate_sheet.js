@@ -19,7 +19,7 @@ export class AnnotateSheet {
     this.steps = restoredSteps(twin);
     this.trouble = h("div", { "aria-live": "assertive" });
     this.saver = new DraftSaver(`${sheetPath(twin.memory)}/draft.json`, desk.annotator, {
-      folder: desk.folder,
+      study: desk.study,
       say: (sentence) => {
         replace(this.trouble);
         desk.saved(sentence, twin.memory);

@@ -25,11 +25,14 @@ export async function overviewPage(place, twin, about) {
 
 function studiedLine({ model, corpus, settings }) {
   const memories = model.memories.reduce((sum, count) => sum + count, 0);
-  const searched = corpus.searched ?? corpus;
+  const { searched } = corpus;
+  const ended = settings.minutes && searched.sentences < corpus.sentences - corpus.held_out.sentences;
   return [
     `${whole(memories)} memories in ${countOf(model.layers, "layer")} of `, bdi(cutText(model.source ?? model.family, 120)),
     `, searched over ${whole(searched.prefixes)} prefixes of ${countOf(searched.sentences, "sentence")} from `,
-    bdi(cutText(corpus.source, 120)), settings?.top ? `; at most ${countOf(settings.top, "trigger")} a memory.` : ".",
+    bdi(cutText(corpus.source, 120)),
+    ended ? `, where --minutes ${settings.minutes} ended the search` : "",
+    settings?.top ? `; at most ${countOf(settings.top, "trigger")} a memory.` : ".",
   ];
 }
 
@@ -41,7 +44,7 @@ const LAYER_COLUMNS = [
   ["fires", "Fires", share, "Mean share of prefixes with a coefficient above 0"],
   ["agreement", "Agreement", share, "Memories whose value’s top token is the first trigger’s next token"],
   ["precision", "Precision", share, "Mean share of triggers whose next token is the value’s top token"],
-  ["max_prob", "max_prob", real, "Mean of the values’ highest probability"],
+  ["max_prob", "Highest probability", real, "Mean of the highest probability in each value’s distribution"],
   ["patterns", "Patterns", (number) => (number === null ? "–" : number.toFixed(1)), "Mean number of patterns of a memory"],
 ];
 
@@ -63,7 +66,7 @@ function predictiveValues(values) {
     return h("tr", h("th", { scope: "row" }, memoryName(one.memory)), h("td", token(one.prediction)),
       h("td.number", real(one.max_prob)), precision, h("td.prefixes", said));
   });
-  const heads = ["Memory", "Value predicts", "max_prob", "Precision", "A trigger"];
+  const heads = ["Memory", "Value predicts", "Probability", "Precision", "A trigger"];
   return [
     h("h2", "Predictive values"), h("p.quiet", "The values that are surest of one token, each with a trigger of its key."),
     plainTable("Predictive values", heads, h("tbody", rows), { numbers: [2, 3] }),

@@ -5,7 +5,7 @@ from typing import Any
 
 from ffscope.annotating import drafts
 from ffscope.annotating.drafts import Draft, Half
-from ffscope.annotating.records import checked_annotator, done_by, read
+from ffscope.annotating.records import done_by, read
 from ffscope.memory import Memory
 from ffscope.patterns.record import KINDS, LEAST, MOST, TRIGGERS
 from ffscope.queries import Tables, checked, first_triggers
@@ -62,7 +62,7 @@ def tasks_twin(tables: Tables, annotator: str, memories: list[Memory]) -> TasksT
     people = {name: len(theirs) for name, theirs in everyone.items()}
     if not annotator.strip():
         return TasksTwin("", people, [Task(str(memory), False, False) for memory in memories], 0)
-    name = checked_annotator(annotator)
+    name = drafts.reader(study, annotator)
     done, begun = everyone.get(name, set()), drafts.begun(study, name)
     tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
     return TasksTwin(name, people, tasks, sum(task.done for task in tasks))
@@ -70,7 +70,7 @@ def tasks_twin(tables: Tables, annotator: str, memories: list[Memory]) -> TasksT
 
 def task_twin(tables: Tables, memory: Memory, annotator: str) -> TaskTwin:
     """What a person sees of one memory, and what they have marked."""
-    study, name = tables.study, checked_annotator(annotator)
+    study, name = tables.study, drafts.reader(tables.study, annotator)
     checked(study, memory)
     said = next((one for one in read(study, memory) if one.annotator == name), None)
     steps = drafts.steps(study, name, memory)
@@ -94,8 +94,8 @@ def figure_twin(tables: Tables, annotator: str, summary: dict[str, Any]) -> Figu
     """Figure 2: the machine's as the report has it, a person's as it is now."""
     from ffscope.report.figures import figure
 
-    entry = beside(tables.study, summary.get("patterns", {}), checked_annotator(annotator))
+    entry = beside(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
     if entry is None:
         return FigureTwin(None)
     drawn = figure("patterns", {"patterns": entry})
-    return FigureTwin(Drawing(drawn.name, drawn.title, "", drawn.chart.to_dict(), drawn.number))
+    return FigureTwin(Drawing(drawn.name, drawn.title, "", drawn.spec, drawn.number))

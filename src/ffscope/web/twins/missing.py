@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
+from ffscope.public import folder_name
 from ffscope.study import Study
 
 
@@ -17,7 +18,7 @@ class Missing:
 
 def missing(study: Study, *stages: str) -> list[Missing]:
     """Those of some stages that are not there."""
-    folder = shlex.quote(str(study.folder))
+    folder = shlex.quote(folder_name(study.folder))
     return [
         Missing(stage, f"ffscope {stage} {folder}", study.manifest["stages"].get(stage, {}).get("why"))
         for stage in stages

@@ -1,11 +1,14 @@
 """The first page: what was studied, and what it shows."""
 
+import hashlib
 import json
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ffscope.public import folder_name, public_name
 from ffscope.queries import Tables, predictive_values
 from ffscope.queries.layer import LayerRow, layer_rows
 from ffscope.report.command import reproduce
@@ -53,10 +56,11 @@ def about(study: Study) -> dict[str, Any]:
     """What every page knows of the study."""
     model = study.manifest["model"]
     return {
-        "name": Path(model["source"] or model["family"]).name,
+        "name": public_name(model["source"] or model["family"]),
         "layers": len(model["memories"]),
         "memories": model["memories"],
-        "folder": str(study.folder),
+        "folder": folder_name(study.folder),
+        "id": hashlib.sha256(os.fsencode(study.folder.resolve())).hexdigest()[:16],  # tells studies of one name apart
         "top": study.settings["top"],
         "lens": study.settings.get("lens"),
         "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
@@ -76,7 +80,8 @@ def overview_twin(tables: Tables, summary: dict[str, Any]) -> OverviewTwin:
     study, stages = tables.study, tables.study.manifest["stages"]
     return OverviewTwin(
         name=about(study)["name"],
-        **{part: study.manifest.get(part, {}) for part in ("model", "corpus", "settings", "stages", "versions")},
+        **{part: study.manifest.get(part, {}) for part in ("model", "settings", "stages", "versions")},
+        corpus=_corpus(study),
         command=reproduce(study),
         telling=telling(summary),
         figures=_drawings(study, summary),
@@ -87,16 +92,19 @@ def overview_twin(tables: Tables, summary: dict[str, Any]) -> OverviewTwin:
     )
 
 
+def _corpus(study: Study) -> dict[str, Any]:
+    """The text, with what was searched of it: --minutes may have ended the search early."""
+    stage = study.manifest["stages"]["triggers"]
+    return {**study.manifest["corpus"], "searched": {name: stage[name] for name in ("sentences", "prefixes")}}
+
+
 def _drawings(study: Study, summary: dict[str, Any]) -> list[Drawing]:
     """The report's figures: as it left them, which is quick, or else drawn anew."""
     with suppress(OSError, ValueError, KeyError):
         return [_kept(study, name, summary) for name in TITLES if name in summary]
     from ffscope.report.figures import figures
 
-    return [
-        Drawing(one.name, one.title, sentence(one.name, summary), one.chart.to_dict(), one.number)
-        for one in figures(summary)
-    ]
+    return [Drawing(one.name, one.title, sentence(one.name, summary), one.spec, one.number) for one in figures(summary)]
 
 
 def _kept(study: Study, name: str, summary: dict[str, Any]) -> Drawing:

@@ -1,0 +1,41 @@
+"""JSON inside HTML, and the program that draws charts: what the pages of the report and of the explorer share."""
+
+import json
+import math
+from functools import cache
+from html import escape
+from typing import Any
+
+# Each could end the element that the JSON stands in, or a line of the script that reads it.
+_ESCAPES = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
+
+
+def dumped(content: Any) -> str:
+    """Dataclasses, lists and plain values as JSON; numbers that are not finite become null."""
+    try:
+        return json.dumps(content, default=vars, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return _finite(vars(content)) if hasattr(content, "__dict__") else content
+
+
+def block(name: str, content: Any) -> str:
+    """An element that holds JSON as data. No text in the JSON can end the element."""
+    return f'<script type="application/json" id="{escape(name)}">{dumped(content).translate(_ESCAPES)}</script>'
+
+
+@cache
+def vega_bundle() -> str:
+    """What draws the charts, as vl-convert ships it: one classic script that gives pages `vegaEmbed`."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")
