@@ -11,7 +11,7 @@ from ffscope.memory import Memory
 from ffscope.models.loading import load
 
 TEXT = "The capital of France is a city that many people visit"
-OFF = Interventions.parse(off="L3.17,L4.2")
+OFF = Interventions.parse(zero="L3.17,L4.2")
 
 
 def best(ask, times=5):
@@ -34,6 +34,7 @@ def main() -> None:
         "prompt, memories switched off": lambda: live.prompt(TEXT, interventions=OFF),
         "another position": lambda: live.prompt(TEXT, of="none"),
         "why": lambda: live.why(TEXT, a="#10", b="#11"),
+        "memories of all layers": lambda: live.memories(TEXT),
         "20 new tokens": lambda: live.generate(TEXT, new_tokens=20),
         "20 new tokens, before and after": lambda: live.generate(TEXT, new_tokens=20, interventions=OFF),
         "coefficients of 50 sentences": lambda: live.coefficients(Memory(3, 17), [sentence] * 50),

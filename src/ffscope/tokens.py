@@ -56,7 +56,7 @@ def by_spelling(spellings: Iterable[str]) -> Vocabulary:
 
 
 def find_tokens(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The ids that a text names: `#123` is that id; any other text is a spelling (`␣was`, `<E6><9D>`) or is typed as it is (` was`).
+    """The ids that a text names: `#123` is that id; any other text is a spelling (`␣was`, `<E6><9D>`) or as typed (` was`).
 
     The inverse of `spelling`. Several ids share a spelling where a vocabulary has, say, a letter and the byte of that letter.
     """
