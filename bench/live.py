@@ -24,7 +24,7 @@ def questions(live):
     from ffscope.live.interventions import Interventions
     from ffscope.memory import Memory
 
-    off = Interventions.parse(off="L3.17,L4.2")
+    off = Interventions.parse(zero="L3.17,L4.2")
     tokens = live.model.encode(" ".join([TEXT] * 4), bos=False)["input_ids"][0].tolist()
     sentences = [tokens[: 8 + 2 * number] for number in range(COLOURED)]
     memory = Memory(live.model.layers - 1, 17)
@@ -34,6 +34,7 @@ def questions(live):
         "prompt, memories switched off": lambda: live.prompt(TEXT, interventions=off),
         "another position": lambda: live.prompt(TEXT, of="none"),
         "why": lambda: live.why(TEXT, a="#10", b="#11"),
+        "memories of all layers": lambda: live.memories(TEXT),
         "20 new tokens, before and after": lambda: live.generate(TEXT, new_tokens=20, interventions=off),
         "similar memories": lambda: live.similar(memory),
     }

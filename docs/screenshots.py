@@ -13,7 +13,7 @@ from shutil import which
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).parent / "explorer"
-PICTURES = {"memory": "/L13/339", "prompt": "/prompt?text=The+capital+of+France+is&off=L24.1005&new_tokens=12"}
+PICTURES = {"memory": "/L13/339", "prompt": "/prompt?text=The+capital+of+France+is&zero=L24.1005&new_tokens=12"}
 
 
 @contextmanager

@@ -115,6 +115,8 @@ def test_a_token_is_needed_once_and_then_kept():
     assert "httponly" in cookie
     assert "samesite=lax" in cookie  # a link in a mail must work, after its redirect too
     assert client.get("/L3/17").text == "yes"
+    again = client.get("/L3/17", params={"token": TOKEN, "tab": "random"})  # the same link, with the cookie kept
+    assert (again.status_code, again.headers["location"]) == (303, "/L3/17?tab=random")
     assert asking("0.0.0.0", TOKEN).get("/", headers={"authorization": f"Bearer {TOKEN}"}).text == "yes"
     name = Rules.of("0.0.0.0", page_token="page", token=TOKEN).cookie
     others = {"cookie": 'settings={"a": 1}; bad name=é; x'.encode("latin-1")}

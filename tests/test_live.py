@@ -22,7 +22,7 @@ from ffscope.analysis.trace import tell
 from ffscope.analysis.triggers import Searching
 from ffscope.errors import CoefficientError
 from ffscope.live import coefficients
-from ffscope.live.interventions import Interventions
+from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
 from ffscope.live.stopping import Stopped
 from ffscope.models.lens import written
@@ -79,9 +79,14 @@ def plain(result):
 
 
 def test_a_link_says_what_is_done_and_is_read_back():
-    made = Interventions.parse("L4.2,L3.17", "L3.1:2,L0.5:-1e-3", "L9.9: 0.25")
-    assert made.off == (Memory(3, 17), Memory(4, 2))
-    assert made.link() == {"off": "L3.17,L4.2", "scale": "L0.5:-0.001,L3.1:2", "set": "L9.9:0.25"}
+    made = Interventions.parse("L4.2,L3.17,L7", "L3.1:2,L0.5:-1e-3", "L9.9: 0.25,L8:1", "3, -1,0,3")
+    assert made.zero == (Target(3, 17), Target(4, 2), Target(7))
+    assert made.link() == {
+        "zero": "L3.17,L4.2,L7",
+        "scale": "L0.5:-0.001,L3.1:2",
+        "set": "L8:1,L9.9:0.25",
+        "positions": "-1,0,3",
+    }
     assert Interventions.parse(**made.link()) == made
     assert made.any
     assert not Interventions.parse("", "", " ").any
@@ -91,19 +96,19 @@ def test_a_link_says_what_is_done_and_is_read_back():
 
 
 @pytest.mark.parametrize(
-    ("off", "scale", "set", "error", "sentence"),
+    ("zero", "scale", "set", "error", "sentence"),
     [
-        ("L3", "", "", MemoryNameError, "'L3' names a whole layer. Name one memory of it"),
         ("L3.1,", "", "", MemoryNameError, "'' is not a memory's name"),
         ("3.1", "", "", MemoryNameError, "Did you mean 'L3.1'?"),
-        ("", "L3:2", "", MemoryNameError, "names a whole layer"),
+        ("L3,L3.1", "", "", InputError, "L3.1 is changed twice, once with its whole layer L3. Name one of the two."),
+        ("L3", "L3:2", "", InputError, "L3 is changed twice"),
         ("", "L3.1", "", InputError, "Expected a memory and a number to scale, such as 'L3.1:2'; found 'L3.1'."),
         ("", "", "L3.1:x", InputError, "Expected a memory and a number to set, such as 'L3.1:2'; found 'L3.1:x'."),
         ("", "L3.1:nan", "", InputError, "Expected a memory and a number to scale"),
         ("", "L3.1:1_0", "", InputError, "Expected a memory and a number to scale"),
         ("", "L3.1:1e999", "", InputError, "Expected a number from -1000000 to 1000000 for L3.1, found inf."),
         ("", "", "L3.1:-1000001", InputError, "Expected a number from -1000000 to 1000000 for L3.1, found -1000001.0."),
-        ("L3.1", "L3.1:2", "", InputError, "L3.1 is changed twice. Name each memory once, as off, scale or set."),
+        ("L3.1", "L3.1:2", "", InputError, "L3.1 is changed twice. Name it once, under zero, scale or set."),
         ("L3.1,L3.1", "", "", InputError, "L3.1 is changed twice"),
         (",".join(f"L0.{i}" for i in range(201)), "", "", InputError, "at most 200 interventions, found 201"),
         (
@@ -115,15 +120,15 @@ def test_a_link_says_what_is_done_and_is_read_back():
         ),
     ],
 )
-def test_a_link_that_is_not_understood(off, scale, set, error, sentence):
+def test_a_link_that_is_not_understood(zero, scale, set, error, sentence):
     with pytest.raises(error) as raised:
-        Interventions.parse(off, scale, set)
+        Interventions.parse(zero, scale, set)
     assert sentence in str(raised.value)
 
 
 def test_interventions_made_in_python_are_checked_too():
     with pytest.raises(InputError, match="found nan"):
-        Interventions(scale=((Memory(0, 1), float("nan")),))
+        Interventions(scale=((Target(0, 1), float("nan")),))
 
 
 def test_links_are_read_without_torch():
@@ -386,14 +391,14 @@ def test_the_distribution_is_the_models_own_before_and_after(name, tokenizer):
         1 + int((before > before[id]).sum()) for id in ids
     ]
     assert ids == sorted(ids, key=lambda id: -after[id])
-    assert [(one.memory, one.change, one.number) for one in reading.interventions] == [
-        ("L0.3", "off", None),
-        ("L1.2", "off", None),
+    assert [(one.name, one.change, one.number) for one in reading.interventions] == [
+        ("L0.3", "zero", None),
+        ("L1.2", "zero", None),
         ("L0.4", "scale", -2.5),
         ("L1.7", "set", 1.5),
     ]
     for one in reading.interventions:
-        memory = Memory.parse(one.memory)
+        memory = Memory.parse(one.name)
         assert one.coefficient == pytest.approx(traced.coefficients[memory.layer][0, 4, memory.memory].item(), rel=1e-4)
 
 
@@ -423,6 +428,60 @@ def test_steps_are_of_the_run_with_the_interventions(tokenizer):
     assert held["L1.7"] == 1.5
 
 
+WIDE = {"zero": ["L0.3"], "scale": {"L1": -2.5}, "set": {"L0.7": 1.5}}
+
+
+@pytest.mark.parametrize("name", [*TEXTS])
+@pytest.mark.parametrize("positions", ["", "-1", "0,3,-2"])
+def test_whole_layers_and_positions_are_those_of_an_edit(name, positions, tokenizer):
+    live = live_of(name, tokenizer)
+    interventions = Interventions.parse("L0.3", "L1:-2.5", "L0.7:1.5", positions)
+    at = [int(position) for position in positions.split(",")] if positions else None
+    with live.model.edit(**WIDE, positions=at):
+        logits = live.model.trace(inputs_of(live.model, TEXT)).logits[0, -1].float()
+    expected = logits.softmax(-1)
+    reading = live.prompt(TEXT, interventions=interventions)
+    plain(reading)
+    ids = [choice.id for choice in reading.distribution]
+    assert [choice.after for choice in reading.distribution] == pytest.approx(
+        expected[ids].tolist(), rel=1e-3, abs=1e-7
+    )
+    assert reading.positions == (at and sorted(position % len(reading.ids) for position in at))
+    assert {one.name: one.coefficient is None for one in reading.interventions}["L1"]
+    if name in PRE_NORM:
+        why = live.why(TEXT, interventions=interventions, a="a", b="b")
+        assert why.difference == pytest.approx((logits[why.a.id] - logits[why.b.id]).item(), rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3_moe", "bloom"])
+@pytest.mark.parametrize("positions", ["-1", "0,3,-2"])
+def test_text_is_generated_with_interventions_at_positions_of_the_prompt(name, positions, tokenizer):
+    live = live_of(name, tokenizer)
+    length = len(TEXT) + 1
+    at = [int(position) % length for position in positions.split(",")]
+    made = live.generate(
+        TEXT, interventions=Interventions.parse("L0.3", "L1:-2.5", "L0.7:1.5", positions), new_tokens=8
+    )
+    with live.model.edit(**WIDE, positions=at):
+        assert made.after == greedy(live.model, TEXT, 8)
+    assert made.before == greedy(live.model, TEXT, 8)
+
+
+def test_positions_that_are_not_there(tokenizer):
+    live = live_of("llama", tokenizer)
+    wrong = Interventions.parse("L0", positions="40")
+    for ask in (live.prompt, live.generate, live.memories):
+        with pytest.raises(InputError, match="There is no position 40: the text has 12 tokens"):
+            ask(TEXT, interventions=wrong)
+    with pytest.raises(InputError, match="Expected positions as whole numbers, such as 0,3 or -1"):
+        Interventions.parse("L0", positions="1-3")
+    with pytest.raises(InputError, match="at most 200 positions, found 201"):
+        Interventions(positions=tuple(range(201)))
+    pair = live_of("t5", tokenizer)
+    with pytest.raises(InputError, match="a position of the text is none of the new text. Intervene at all positions"):
+        pair.generate(TEXT, interventions=Interventions.parse("L0", positions="1"), new_tokens=3)
+
+
 def test_interventions_do_not_leak(tokenizer):
     live = live_of("mixtral", tokenizer)
     fresh = live.prompt(TEXT)
@@ -446,7 +505,7 @@ def test_a_decoder_beside_an_encoder_without_bos(tokenizer):
 def test_numbers_that_are_not_finite_are_refused(tokenizer):
     live = live_of("llama", tokenizer)
     live.model.model.half()
-    many = Interventions(set=tuple((Memory(0, i), 1e6) for i in range(22)))
+    many = Interventions(set=tuple((Target(0, i), 1e6) for i in range(22)))
     for asked in (live.prompt, lambda *given, **named: live.why(*given, a="a", b="b", **named)):
         with pytest.raises(CoefficientError, match="not finite in layer 0.*intervene with smaller numbers"):
             asked(TEXT, interventions=many)
@@ -534,6 +593,102 @@ def test_pushes_are_what_the_weights_say(name, tokenizer):
     assert all(one.promotes == stepped[one.memory].promotes for one in why.memories if one.coefficient)
 
 
+def sizes_of(model, trace, position):
+    """|coefficient| × ‖value‖ of every memory, by name, with the values as the layers write them in this run."""
+    return {
+        f"L{layer}.{i}": (m.abs() * row.norm()).item()
+        for layer, coefficients in zip(trace.layers, trace.coefficients, strict=True)
+        for i, (m, row) in enumerate(
+            zip(coefficients[0, position], written(model.layer(layer), model.values(layer)).float(), strict=True)
+        )
+    }
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "opt", "granite", "qwen3_moe"])
+def test_memories_of_all_layers_are_ranked_as_a_plain_loop_ranks_them(name, tokenizer):
+    live = live_of(name, tokenizer)
+    with live.model.edit(**EDIT):
+        trace = live.model.trace(TEXT)
+    sizes = sizes_of(live.model, trace, 4)
+    everything = sum(sizes.values())
+    ranked = live.memories(TEXT, interventions=CHANGED, position=4, by="size", count=1000)
+    plain(ranked)
+    assert ranked.target.id == trace.logits[0, 4].argmax()
+    assert [one.size for one in ranked.memories] == pytest.approx(sorted(sizes.values(), reverse=True), rel=1e-3)
+    for one in ranked.memories:
+        layer = one.memory.split(".")[0]
+        whole = sum(size for memory, size in sizes.items() if memory.startswith(f"{layer}."))
+        assert one.size == pytest.approx(sizes[one.memory], rel=1e-3, abs=1e-7)
+        assert one.share_of_layer == pytest.approx(one.size / whole, rel=1e-3, abs=1e-9)
+        assert one.share_of_all == pytest.approx(one.size / everything, rel=1e-3, abs=1e-9)
+    by_push = live.memories(TEXT, interventions=CHANGED, position=4, count=1000)
+    assert by_push.by == "logit"
+    pushes = [abs(one.push) for one in by_push.memories]
+    assert pushes == sorted(pushes, reverse=True)
+    assert sorted(by_push.memories, key=lambda one: one.memory) == sorted(ranked.memories, key=lambda one: one.memory)
+    assert live.memories(TEXT, interventions=CHANGED, position=4, count=3).memories == by_push.memories[:3]
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "olmo2", "t5", "adaptive_lm"])
+def test_pushes_on_a_token_are_what_its_logit_loses_with_the_norm_held(name, tokenizer):
+    """A − B of `why` is the difference of the pushes on A and on B; and the pushes of one layer's memories are its update's."""
+    live = live_of(name, tokenizer)
+    why = live.why(TEXT, a="a", b="b", count=1000)
+    a, b = (
+        {one.memory: one.push for one in live.memories(TEXT, target=token, count=1000).memories} for token in ("a", "b")
+    )
+    assert {one.memory: one.push for one in why.memories} == {
+        memory: pytest.approx(a[memory] - b[memory], rel=1e-3, abs=1e-5) for memory in a
+    }
+    assert live.memories(TEXT, target="#9").target.id == 9
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_pushes_on_a_token_are_those_of_the_weights(name, tokenizer):
+    live = live_of(name, tokenizer)
+    own, trace = live.model.model, live.model.trace(TEXT)
+    state = trace.output[-1][0, -1]
+    norm = own.model.norm if name == "llama" else own.transformer.ln_f
+    centred = (lambda v: v) if name == "llama" else (lambda v: v - v.mean())
+    size = centred(state).square().mean().add(1e-6 if name == "llama" else 1e-5).sqrt()
+    ranked = live.memories(TEXT, count=1000)
+    row = own.lm_head.weight[ranked.target.id]
+    for one in ranked.memories:
+        memory = Memory.parse(one.memory)
+        value = live.model.values(memory.layer)[memory.memory]
+        expected = one.coefficient * ((centred(value) * norm.weight) @ row) / size
+        assert one.push == pytest.approx(expected.item(), rel=1e-3, abs=1e-6)
+    assert ranked.logit == pytest.approx(trace.logits[0, -1, ranked.target.id].item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_model_ranks_its_memories(name, tokenizer):
+    live = live_of(name, tokenizer)
+    ranked = live.memories(TEXT, count=5)
+    plain(ranked)
+    assert len(ranked.memories) == 5
+    assert ranked.by == ("logit" if name in PRE_NORM else "size")
+    assert all((one.push is None) == (ranked.by == "size") for one in ranked.memories)
+    if ranked.by == "size":
+        assert "no memory pushes the logits directly" in ranked.note
+        with pytest.raises(LensError, match="no memory pushes the logits directly"):
+            live.memories(TEXT, by="logit")
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2"])
+def test_with_a_negative_coefficient_the_opposite_of_the_value_is_promoted(name, tokenizer):
+    live = live_of(name, tokenizer)
+    lens = live.model.lens("norm")
+    rows = [one for step in live.prompt(TEXT, memories=20).steps for one in step.memories]
+    rows += [*live.memories(TEXT, count=60).memories, *live.why(TEXT, a="a", b="b", count=60).memories]
+    negative = [one for one in rows if one.coefficient < 0]
+    assert len(negative) > 20
+    for one in rows:
+        memory = Memory.parse(one.memory)
+        read = lens.values(memory.layer, [memory.memory])[0] * (-1 if one.coefficient < 0 else 1)
+        assert one.promotes == [spelling(tokenizer, token) for token in read.topk(3).indices.tolist()]
+
+
 def test_a_cap_is_taken_off_and_told(tokenizer):
     live = live_of("gemma2", tokenizer)
     why = live.why(TEXT, a="a", b="b")
@@ -601,6 +756,7 @@ def test_tokens_are_named_by_text_or_id(words):
     why = live.why("Paris is", a="Paris", b=" Paris")
     assert (why.a.id, why.a.token, why.b.id, why.b.token) == (13, "Paris", 14, "␣Paris")
     assert live.why("Paris is", a="#14", b="<unk>").a.token == "␣Paris"
+    assert live.why("Paris is", a="␣Paris", b="Paris").a.id == 14
     with pytest.raises(InputError, match="'sis' is not one token.*Its pieces are: s is. Choose one of them"):
         live.why("Paris", a="sis", b="is")
     with pytest.raises(InputError, match="'Q' is not one token.*Its pieces are: <unk>."):
@@ -628,6 +784,20 @@ def test_a_space_is_put_in_front_where_the_text_alone_is_no_token():
     why = live.why("ab", a="ab", b="a")
     assert (why.a.asked, why.a.id, why.a.token) == ("ab", 5, "␣ab")
     assert why.b.id == 1
+
+
+def test_a_spelling_that_several_tokens_share_is_refused_with_their_ids():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(
+        models.BPE(vocab={"<s>": 0, "a": 1, "b": 2, " ": 3, " a": 4, "␣a": 5, "␣": 6}, merges=[(" ", "a")])
+    )
+    live = live_of("llama", PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>"))
+    for asked in ("␣a", " a"):
+        with pytest.raises(InputError, match="'␣a' is the spelling of 2 tokens: #4, #5. Name one by its id."):
+            live.why("ab", a=asked, b="b")
+    assert live.why("ab", a="#5", b="b").a.token == "␣a"
 
 
 # --- generate ---
@@ -725,6 +895,7 @@ class After:
         lambda live, stop: live.similar(Memory(2, 1), stop=stop),
         lambda live, stop: live.prompt(TEXT, interventions=CHANGED, stop=stop),
         lambda live, stop: live.why(TEXT, a="a", b="b", stop=stop),
+        lambda live, stop: live.memories(TEXT, stop=stop),
         lambda live, stop: live.generate(TEXT, new_tokens=10, stop=stop),
     ],
 )

@@ -388,10 +388,94 @@ def test_switching_off_gives_the_numbers_of_the_python_call(live, tokenizer):
     with model.edit(zero=["L0.3", "L2.9"], scale={"L1.4": 3.0}, set={"L1.5": -2.0}):
         expected = model.trace(text).logits[0, -1].float().softmax(-1)
     before = model.trace(text).logits[0, -1].float().softmax(-1)
-    twin = get(live, "/prompt.json", text=text, off="L0.3,L2.9", scale="L1.4:3", set="L1.5:-2")
+    twin = get(live, "/prompt.json", text=text, zero="L0.3,L2.9", scale="L1.4:3", set="L1.5:-2")
     for choice in twin["distribution"]:
         assert choice["after"] == pytest.approx(expected[choice["id"]].item(), rel=1e-4)
         assert choice["before"] == pytest.approx(before[choice["id"]].item(), rel=1e-4)
+
+
+def test_a_link_does_what_the_same_words_do_in_python(live, tokenizer):
+    """Whole layers, positions and repeated parameters included."""
+    model, text = tiny_model(tokenizer), "The cat sat"
+    edit = {"zero": ["L0.3", "L2"], "scale": {"L1.4": 3.0}, "set": {"L1.5": -2.0, "L1.6": 1.0}, "positions": [0, 3, -1]}
+    with model.edit(**edit):
+        expected = model.trace(text).logits[0, -1].float().softmax(-1)
+    link = "zero=L0.3&zero=L2&scale=L1.4:3&set=L1.5:-2&set=L1.6:1&positions=0,3&positions=-1"
+    twin = live.get(f"/prompt.json?text={text}&{link}").json()
+    assert [choice["after"] for choice in twin["distribution"]] == pytest.approx(
+        [expected[choice["id"]].item() for choice in twin["distribution"]], rel=1e-4
+    )
+    assert [(one["name"], one["change"]) for one in twin["interventions"]] == [
+        ("L0.3", "zero"),
+        ("L2", "zero"),
+        ("L1.4", "scale"),
+        ("L1.5", "set"),
+        ("L1.6", "set"),
+    ]
+    assert twin["positions"] == [0, 3, 11]
+    together = get(
+        live, "/prompt.json", text=text, zero="L0.3,L2", scale="L1.4:3", set="L1.5:-2,L1.6:1", positions="0,3,-1"
+    )
+    assert together == twin
+
+
+ADDRESSES = [
+    ("/", "/index.json"),
+    ("/L1", "/L1.json"),
+    ("/L1/2", "/L1/2.json"),
+    ("/search?trigger=cat", "/search.json?trigger=cat"),
+    ("/prompt?text=a", "/prompt.json?text=a"),
+    ("/prompt?text=a&a=a&b=b", "/prompt/why.json?text=a&a=a&b=b"),
+    ("/prompt?text=a", "/prompt/memories.json?text=a"),
+    ("/prompt?text=a&new_tokens=3", "/prompt/text.json?text=a&new_tokens=3"),
+    ("/annotate?annotator=ada", "/annotate.json?annotator=ada"),
+]
+
+
+@pytest.mark.parametrize(("page", "twin"), ADDRESSES)
+def test_a_parameter_that_is_not_understood_is_refused_on_page_and_twin(live, page, twin):
+    assert live.get(page).status_code == 200
+    assert live.get(twin).status_code == 200
+    for address in (page, twin):
+        for name in ("off", "foo"):
+            answer = live.get(f"{address}{'&' if '?' in address else '?'}{name}=L1.2")
+            assert answer.status_code == 400, address
+            assert (
+                f"takes no parameter &#x27;{name}&#x27;" in answer.text or f"takes no parameter '{name}'" in answer.text
+            )
+
+
+@pytest.mark.parametrize(
+    ("page", "twin", "name"),
+    [
+        ("/search?trigger=cat&trigger=dog", "/search.json?trigger=cat&trigger=dog", "trigger"),
+        ("/prompt?text=a&text=b", "/prompt.json?text=a&text=b", "text"),
+        ("/prompt?text=a&position=1&position=1", "/prompt.json?text=a&position=1&position=1", "position"),
+        ("/annotate?annotator=a&annotator=b", "/annotate.json?annotator=a&annotator=b", "annotator"),
+        ("/L1?sort=top&sort=fires", "/context.json?sentence=1&sentence=2", "s"),
+    ],
+)
+def test_a_repeated_parameter_that_does_not_add_up_is_refused_on_page_and_twin(live, page, twin, name):
+    for address in (page, twin):
+        answer = live.get(address)
+        assert answer.status_code == 400, address
+        assert "is given 2 times. Give it once." in answer.text
+        assert name in answer.text
+
+
+def test_a_page_is_told_its_parameters(client):
+    about = client.get("/prompt").text.split('id="about">')[1].split("</script>")[0]
+    parameters = json.loads(about)["parameters"]
+    assert {name for name, repeats in parameters.items() if repeats} == {"zero", "scale", "set", "positions"}
+    assert {"text", "position", "of", "lens", "by", "a", "b", "new_tokens", "colour"} <= parameters.keys()
+    assert "ticket" not in parameters
+
+
+def test_a_token_is_found_as_the_json_prints_it(live):
+    for choice in get(live, "/prompt.json", text="The cat sat")["distribution"]:
+        other = "a" if choice["token"] != "a" else "b"
+        why = get(live, "/prompt/why.json", text="The cat sat", a=choice["token"], b=other)
+        assert why["a"] == {"asked": choice["token"], "id": choice["id"], "token": choice["token"]}
 
 
 def test_fifty_prompts_at_once_are_answered_as_if_alone(study, tokenizer):
@@ -401,7 +485,7 @@ def test_fifty_prompts_at_once_are_answered_as_if_alone(study, tokenizer):
     asked = [
         {
             "text": rolled.choice(texts),
-            "off": f"L{rolled.randrange(3)}.{rolled.randrange(11)}",
+            "zero": f"L{rolled.randrange(3)}.{rolled.randrange(11)}",
             "scale": f"L{rolled.randrange(3)}.{11 + rolled.randrange(5)}:{rolled.uniform(-4, 4):.3f}",
             "set": f"L{rolled.randrange(3)}.{16 + rolled.randrange(6)}:{rolled.uniform(-9, 9):.3f}",
         }
@@ -450,10 +534,14 @@ def _ask_and_leave(address, asked):
         ("/prompt.json?text=" + "a" * 60, "Shorten it"),
         ("/prompt.json?text=", "text"),
         ("/prompt.json?text=" + "a" * 9000, "8000 characters"),
-        ("/prompt.json?text=a&off=L9.1", "no layer 9"),
+        ("/prompt.json?text=a&zero=L9.1", "no layer 9"),
         ("/prompt.json?text=a&scale=L1.1", "Expected a memory and a number"),
         ("/prompt.json?text=a&set=L1.1:inf", "Expected a memory and a number"),
         ("/prompt.json?text=a&position=7", "There is no position 7"),
+        ("/prompt.json?text=a&zero=L1&positions=7", "There is no position 7"),
+        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as whole numbers"),
+        ("/prompt.json?text=a&zero=L1&scale=L1.2:3", "L1.2 is changed twice, once with its whole layer L1"),
+        ("/prompt/memories.json?text=a&target=nothing", "is not one token"),
         ("/prompt.json?text=a&lens=tuned", "lens"),
         ("/prompt/why.json?text=a&a=nothing&b=b", "is not one token"),
         ("/prompt/text.json?text=a&new_tokens=13", "12"),

@@ -218,7 +218,7 @@ def test_a_prompt_shows_it_as_text(browse, harm):
         page.add_init_script(WATCH)
         page.route("**/prompt.json*", worse)
 
-    page = browse(f"{harm}/prompt?text=%3Cscript%3Ealert(1)%3C/script%3E&off=L1.2&a=a&b=b&new_tokens=3", before=before)
+    page = browse(f"{harm}/prompt?text=%3Cscript%3Ealert(1)%3C/script%3E&zero=L1.2&a=a&b=b&new_tokens=3", before=before)
     expect(page.get_by_role("grid")).to_contain_text("<script>window.__hit")
     expect(page.get_by_text("the difference of their logits")).to_be_visible()
     expect(page.locator("[aria-busy]")).to_have_count(0)

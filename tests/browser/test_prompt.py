@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from browser.pages import cells, numbers
+from browser.pages import cells, fits, numbers
 from ffscope.live.interventions import Interventions
 from ffscope.live.model import Live
 from ffscope.tokens import spelling
@@ -152,7 +152,7 @@ def test_steps_tell_who_weighs_most(read, live):
         assert numbers(row[3])[-1] == pytest.approx(100 * step.after.probability, abs=0.051)
         assert (row[4], int(row[5])) == (step.case, step.active)
         assert re.findall(r"L\d+\.\d+", row[6]) == [one.memory for one in step.memories]
-        weights = [float(found.replace("−", "-")) for found in re.findall(r"×(\S+)", row[6])]
+        weights = [float(shown.replace("−", "-")) for shown in re.findall(r"(\S+) ×", row[6])]
         assert weights == pytest.approx([one.coefficient for one in step.memories], rel=0.06, abs=1e-3)
 
 
@@ -175,7 +175,7 @@ def test_switching_off_from_the_steps_gives_pythons_numbers(browse, read, model)
     expected = expected_prediction(model, zero=[memory])
     assert any(abs(row[1] - row[3]) > 0.1 for row in expected)
     is_prediction(read, expected)
-    assert link_of(read) == {"text": TEXT, "off": memory}
+    assert link_of(read) == {"text": TEXT, "zero": memory}
     again = browse(read.url)
     is_read(again)
     is_prediction(again, expected)
@@ -197,7 +197,7 @@ def test_scaling_and_setting_give_pythons_numbers(browse, read, model):
     dialog.get_by_role("button", name="Apply").click()
     expect(read.get_by_text("1 memory is changed:")).to_be_visible()
     panel = part(read, "Interventions")
-    panel.get_by_label("Memory").fill("2.9")
+    panel.get_by_label("Memory or whole layer").fill("2.9")
     panel.get_by_label("What to do with it").select_option("set")
     panel.get_by_label("Number").fill("4")
     panel.get_by_role("button", name="Add").click()
@@ -224,8 +224,117 @@ def test_scaling_and_setting_give_pythons_numbers(browse, read, model):
     assert link_of(read) == {"text": TEXT}
 
 
+def test_whole_layers_at_chosen_positions_give_pythons_numbers(browse, read, model):
+    panel = part(read, "Interventions")
+    panel.get_by_label("Memory or whole layer").fill("L1")
+    panel.get_by_role("button", name="Add").click()
+    expect(read.get_by_text("1 layer is changed:")).to_be_visible()
+    is_read(read)
+    is_prediction(read, expected_prediction(model, zero=["L1"]))
+    panel.get_by_label("At positions").fill("3, -1")
+    panel.get_by_role("button", name="Apply").click()
+    expect(read.get_by_text("1 layer is changed at positions 3,-1:")).to_be_visible()
+    is_read(read)
+    expected = expected_prediction(model, zero=["L1"], positions=[3, -1])
+    assert expected != expected_prediction(model, zero=["L1"])
+    is_prediction(read, expected)
+    assert link_of(read) == {"text": TEXT, "zero": "L1", "positions": "3,-1"}
+    again = browse(f"{read.url}&zero=L2.3&positions=0")  # repeated parameters add up
+    is_read(again)
+    is_prediction(again, expected_prediction(model, zero=["L1", "L2.3"], positions=[3, -1, 0]))
+    expect(again.get_by_text("1 memory and 1 layer are changed at positions 3,-1,0:")).to_be_visible()
+    # A memory of a changed layer can be let be with its layer only.
+    row = part(again, "Memories of all layers").get_by_role("row").filter(has_text=re.compile(r"L1\.\d"))
+    if row.count():
+        row.first.get_by_role("button", name="Let L1 be again").click()
+        expect(again.get_by_text("1 memory is changed at positions 3,-1,0:")).to_be_visible()
+    part(read, "Interventions").get_by_role("button", name="Only the chosen token").click()
+    expect(read.get_by_text(f"1 layer is changed at position {POSITIONS - 1}:")).to_be_visible()
+    is_read(read)
+    is_prediction(read, expected_prediction(model, zero=["L1"], positions=[-1]))
+
+
+def test_a_link_that_is_not_understood_is_a_page_with_a_sentence(browse, site):
+    browse.expects("status of 400")
+    for query, sentence in (
+        ("off=L1.2", "takes no parameter 'off'. It takes: text,"),
+        ("position=1&position=2", "The parameter 'position' is given 2 times."),
+    ):
+        page = browse(f"{site}/prompt?text={TEXT}&{query}")
+        expect(page.get_by_text(sentence)).to_be_visible()
+
+
+def test_memories_of_all_layers_are_ranked_without_choosing_tokens(browse, read, live):
+    section = part(read, "Memories of all layers")
+
+    def tells(page, ranked):
+        rows = cells(part(page, "Memories of all layers").locator("table"))[1:]
+        assert [row[0].split()[0] for row in rows] == [one.memory for one in ranked.memories[: len(rows)]]
+        assert len(rows) == 12
+        for row, one in zip(rows, ranked.memories, strict=False):
+            assert numbers(row[0].split(maxsplit=1)[1])[0] == pytest.approx(one.coefficient, rel=0.06, abs=1e-3)
+            assert numbers(row[1])[0] == pytest.approx(one.push, rel=0.06, abs=1e-3)
+            assert numbers(row[2])[0] == pytest.approx(100 * one.share_of_layer, abs=0.051)
+            assert numbers(row[3])[0] == pytest.approx(100 * one.share_of_all, abs=0.051)
+            assert row[5].split() == [text for token in one.promotes for text in token.split()]
+
+    tells(read, live.memories(TEXT, count=50))
+    section.get_by_label("Rank by").select_option("size")
+    expect(section.get_by_text("what each writes to the residual")).to_be_visible()
+    is_read(read)
+    tells(read, live.memories(TEXT, by="size", count=50))
+    assert link_of(read) == {"text": TEXT, "by": "size"}
+    section.get_by_role("button", name="Show 50").click()
+    assert len(cells(section.locator("table"))) == 51
+    again = browse(read.url)
+    is_read(again)
+    tells(again, live.memories(TEXT, by="size", count=50))
+    memory = live.memories(TEXT, by="size").memories[0].memory
+    part(again, "Memories of all layers").get_by_role("button", name=f"Switch {memory} off").click()
+    expect(again.get_by_text("1 memory is changed:")).to_be_visible()
+    is_read(again)
+    tells(again, live.memories(TEXT, by="size", count=50, interventions=Interventions.parse(memory)))
+
+
+def test_a_coefficient_stands_before_its_sign_with_a_true_minus(read, live):
+    negative = [one for one in live.memories(TEXT, count=50).memories[:12] if one.coefficient < 0]
+    assert negative
+    for one in negative:
+        link = read.get_by_role("link", name=one.memory, exact=True)
+        row = part(read, "Memories of all layers").get_by_role("row").filter(has=link)
+        assert re.search(rf"^{re.escape(one.memory)}\s+−\d[\d.e-]* ×", row.inner_text())
+        expect(row.locator(".promoting")).to_have_attribute("title", re.compile("what its value suppresses"))
+    assert "×-" not in read.locator("main").inner_text()
+    assert "×−" not in read.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("query", ["", "&zero=L1.3,L2&a=a&b=b&new_tokens=5&by=size"])
+def test_on_a_phone_every_button_is_inside_the_screen_and_large_enough(browse, site, query):
+    page = browse(f"{site}/prompt?text={TEXT} on a mat{query}", width=400)
+    is_read(page)
+    fits(page)
+    assert page.get_by_role("button", name=re.compile(r"^(Switch|Let) L\d")).count() > 20
+    assert page.get_by_role("button", name=re.compile(r"^Compare .* as [AB]$")).count() > 20
+    for button in page.locator("main button:visible").all():
+        box = button.bounding_box()
+        assert box["x"] >= 0, button
+        assert box["x"] + box["width"] <= 400, button.get_attribute("aria-label")
+
+
+def test_buttons_are_large_enough_and_have_names_of_their_own(browse, site):
+    page = browse(f"{site}/prompt?text={TEXT}&zero=L1.3&a=a&b=b")
+    is_read(page)
+    for button in page.locator("main button:visible").all():
+        box = button.bounding_box()
+        assert box["width"] >= 24
+        assert box["height"] >= 24, button.get_attribute("aria-label")
+    compare = page.get_by_role("button", name=re.compile("^Compare ")).all()
+    names = [button.get_attribute("aria-label") for button in compare]
+    assert len(names) == len(set(names)) > 20
+
+
 def test_a_wrong_name_is_answered_by_a_sentence(read):
-    box = part(read, "Interventions").get_by_label("Memory")
+    box = part(read, "Interventions").get_by_label("Memory or whole layer")
     for name, wrong in (
         ("nobody", "Write a memory as L3.17"),
         ("L9.1", "There is no layer 9"),
@@ -239,7 +348,7 @@ def test_a_wrong_name_is_answered_by_a_sentence(read):
 
 def test_a_wrong_name_in_a_link_is_a_sentence_and_can_be_taken_away(browse, site, model):
     browse.expects("status of 40")
-    page = browse(f"{site}/prompt?text={TEXT}&off=L9.1")
+    page = browse(f"{site}/prompt?text={TEXT}&zero=L9.1")
     expect(page.get_by_text("no layer 9")).to_be_visible()
     expect(page.get_by_role("grid")).to_be_hidden()
     page.get_by_role("button", name="Remove L9.1").click()
@@ -253,7 +362,7 @@ def test_why_a_rather_than_b_has_the_pushes_of_the_python_call(browse, read, liv
     why = part(read, "Why A rather than B")
     expect(why.get_by_label("Token A")).to_have_value(best[0].token)
     expect(why.get_by_label("Token B")).to_have_value(best[1].token)
-    part(read, "Final prediction").get_by_role("button", name="Compare as token B").nth(5).click()
+    part(read, "Final prediction").get_by_role("button", name=f"Compare {best[5].token} as B", exact=True).click()
     expect(why.get_by_label("Token B")).to_have_value(best[5].token)
     why.get_by_role("button", name="Why?").click()
     said = live.why(TEXT, a=f"#{best[0].id}", b=f"#{best[5].id}")

@@ -1,9 +1,12 @@
 """What a live model answers, made of plain Python. No torch."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ffscope.live.interventions import Kind
 from ffscope.story import Step
+
+By = Literal["logit", "size"]
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was done to a memory, and the coefficient that it had before, at the position that is read.
+    """What was done to a memory or to a whole layer, and the coefficient that a memory had before, at the position that is read.
 
-    None where its stack has no such position: an encoder without BOS has no token beside its decoder's start.
+    The coefficient is None for a layer, and where the memory's stack has no such position: an encoder without BOS has no token
+    beside its decoder's start.
     """
 
-    memory: str
+    name: str
     change: Kind
     number: float | None
     coefficient: float | None
@@ -94,6 +98,7 @@ class PromptReading:
     steps: list[Step]
     distribution: list[Choice]
     interventions: list[Applied]
+    positions: list[int] | None  # where the interventions hold, counted from 0; None: at every position
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,40 @@ class Why:
     bias: float  # of the final norm and the unembedding
     layers: list[LayerPush]
     memories: list[Push]
+    note: str | None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A memory at one position: what it writes to the residual, what it adds to a token's logit, and what it promotes.
+
+    Its size is |coefficient| × ‖value‖, the value as it is written to the residual. Its push is what it adds to the logit directly,
+    with the final norm's scale held; None where the model has no such sum.
+    """
+
+    memory: str
+    coefficient: float
+    size: float
+    share_of_layer: float  # of the sizes of its layer
+    share_of_all: float  # of the sizes of all layers
+    push: float | None
+    promotes: list[str]
+
+
+@dataclass(frozen=True)
+class RankedMemories:
+    """The memories of all layers that push a token's logit most, in either direction, or that write most."""
+
+    text: str
+    ids: list[int]
+    tokens: list[str]
+    position: int
+    by: By
+    target: Token  # the predicted token where none was asked for
+    logit: (
+        float | None
+    )  # the sum of all pushes: those of memories, of attention and the rest, and of the embedding and biases
+    memories: list[Ranked]
     note: str | None
 
 

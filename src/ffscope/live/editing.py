@@ -3,40 +3,53 @@
 from contextlib import AbstractContextManager
 
 from ffscope.live.answers import Applied
-from ffscope.live.interventions import Interventions
-from ffscope.memory import Memory
+from ffscope.live.asking import place
+from ffscope.live.interventions import Interventions, Target
 from ffscope.models.memory_model import MemoryModel, Trace
 
 
 def apply(model: MemoryModel, interventions: Interventions) -> AbstractContextManager[None]:
-    """Within the block, and in this thread, the interventions hold at every position."""
+    """Within the block, and in this thread, the interventions hold."""
     return model.edit(
-        zero=list(interventions.off),
-        scale=dict(interventions.scale),
-        set=dict(interventions.set),
+        zero=[str(target) for target in interventions.zero],
+        scale={str(target): number for target, number in interventions.scale},
+        set={str(target): number for target, number in interventions.set},
+        positions=interventions.positions,
     )
 
 
-def known(model: MemoryModel, interventions: Interventions) -> Interventions:
-    """Interventions whose memories are all there."""
-    for memory, _, _ in interventions.changes():
-        model.memory(memory)
+def known(model: MemoryModel, interventions: Interventions, *, length: int) -> Interventions:
+    """Interventions whose memories and layers the model has, and whose positions a text of that length has."""
+    for target, _, _ in interventions.changes():
+        model.layer(target.layer)
+        if target.memory is not None:
+            model.memory((target.layer, target.memory))
+    placed(interventions, length=length)
     return interventions
+
+
+def placed(interventions: Interventions, *, length: int) -> list[int] | None:
+    """The positions counted from 0; None where the interventions hold at all of them."""
+    if interventions.positions is None:
+        return None
+    return sorted({place(position, length) for position in interventions.positions})
 
 
 def touched(interventions: Interventions) -> list[int]:
     """The layers that the interventions change."""
-    return sorted({memory.layer for memory, _, _ in interventions.changes()})
+    return sorted({target.layer for target, _, _ in interventions.changes()})
 
 
 def applied(interventions: Interventions, trace: Trace, *, position: int) -> list[Applied]:
     """Each intervention with the coefficient in a run without it, at a position below 0, which counts from the end."""
     return [
-        Applied(str(memory), kind, number, _coefficient(trace, memory, position))
-        for memory, kind, number in interventions.changes()
+        Applied(str(target), kind, number, _coefficient(trace, target, position))
+        for target, kind, number in interventions.changes()
     ]
 
 
-def _coefficient(trace: Trace, memory: Memory, position: int) -> float | None:
-    here = trace.coefficients[trace.layers.index(memory.layer)][0]
-    return here[position, memory.memory].item() if -position <= len(here) else None
+def _coefficient(trace: Trace, target: Target, position: int) -> float | None:
+    here = trace.coefficients[trace.layers.index(target.layer)][0]
+    if target.memory is None or -position > len(here):
+        return None
+    return here[position, target.memory].item()

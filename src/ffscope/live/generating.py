@@ -1,6 +1,7 @@
 """Greedy text, without interventions and with them."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from ffscope.corpus.sentences import reads_words
 from ffscope.errors import InputError
 from ffscope.live.answers import Generated
 from ffscope.live.asking import Asked, heeding
-from ffscope.live.editing import apply
+from ffscope.live.editing import apply, placed
 from ffscope.live.interventions import Interventions
 from ffscope.live.stopping import Stop
 from ffscope.models.inputs import RUNNING
@@ -26,7 +27,14 @@ def can_generate(model: MemoryModel) -> bool:
 def generate_text(
     model: MemoryModel, asked: Asked, *, interventions: Interventions, new_tokens: int, stop: Stop
 ) -> Generated:
-    """What the model writes after the text; a model with an encoder reads the text there, and writes from its start token on."""
+    """What the model writes after the text; a model with an encoder reads the text there, and writes from its start token on.
+
+    Positions of the interventions are those of the text: -1 is its last token, and nothing is changed at the new tokens.
+    """
+    if interventions.positions is not None:
+        _refuse_positions_beside_an_encoder(model)
+        at = placed(interventions, length=len(asked.ids))
+        interventions = replace(interventions, positions=None if at is None else tuple(at))
     with heeding(model, stop):
         before = _greedy(model, asked, new_tokens)
         after = None
@@ -42,6 +50,14 @@ def refuse_without_words(model: MemoryModel) -> None:
         raise InputError(
             f"{type(model.model).__name__} does not generate text. Expected a language model that predicts the next token, "
             "with its head and its tokenizer."
+        )
+
+
+def _refuse_positions_beside_an_encoder(model: MemoryModel) -> None:
+    if _is_pair(model):
+        raise InputError(
+            f"{type(model.model).__name__} reads the text in its encoder and writes in its decoder, so a position of the text "
+            "is none of the new text. Intervene at all positions to generate."
         )
 
 

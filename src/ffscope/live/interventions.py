@@ -2,85 +2,130 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ffscope.errors import InputError
-from ffscope.memory import Memory
+from ffscope.memory import parse_name
 
-Kind = Literal["off", "scale", "set"]
+Kind = Literal["zero", "scale", "set"]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_POSITION = re.compile(r"-?\d{1,9}", re.ASCII)
 _MOST, _LARGEST = 200, 1e6
+
+
+class Target(NamedTuple):
+    """One memory, or every memory of a layer where `memory` is None."""
+
+    layer: int
+    memory: int | None = None
+
+    def __str__(self) -> str:
+        return f"L{self.layer}" if self.memory is None else f"L{self.layer}.{self.memory}"
 
 
 @dataclass(frozen=True)
 class Interventions:
-    """Memories switched off, and memories whose coefficient is multiplied by, or set to, a number; in order, each once."""
+    """The arguments of `MemoryModel.edit`: what is set to zero, scaled and set, and at which positions (None: at all).
 
-    off: tuple[Memory, ...] = ()
-    scale: tuple[tuple[Memory, float], ...] = ()
-    set: tuple[tuple[Memory, float], ...] = ()
+    Targets and positions are sorted, so that the same interventions are equal and have one link.
+    """
+
+    zero: tuple[Target, ...] = ()
+    scale: tuple[tuple[Target, float], ...] = ()
+    set: tuple[tuple[Target, float], ...] = ()
+    positions: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        # In one order, so that the same interventions are equal and have one link.
-        object.__setattr__(self, "off", tuple(sorted(self.off)))
+        object.__setattr__(self, "zero", tuple(sorted(self.zero, key=_order)))
         for kind in ("scale", "set"):
-            numbered = sorted((memory, _checked(memory, number)) for memory, number in getattr(self, kind))
-            object.__setattr__(self, kind, tuple(numbered))
-        changed = [memory for memory, _, _ in self.changes()]
-        if len(changed) > _MOST:
-            raise InputError(f"Expected at most {_MOST} interventions, found {len(changed)}. Take some of them away.")
-        twice = next((memory for i, memory in enumerate(changed) if memory in changed[:i]), None)
-        if twice is not None:
-            raise InputError(f"{twice} is changed twice. Name each memory once, as off, scale or set.")
+            numbered = [(target, _checked(target, number)) for target, number in getattr(self, kind)]
+            object.__setattr__(self, kind, tuple(sorted(numbered, key=lambda pair: _order(pair[0]))))
+        if self.positions is not None:
+            object.__setattr__(self, "positions", tuple(sorted({*self.positions})))
+            _refuse_many("positions", len(self.positions))
+        targets = [target for target, _, _ in self.changes()]
+        _refuse_many("interventions", len(targets))
+        _refuse_repeated(targets)
 
     @classmethod
-    def parse(cls, off: str = "", scale: str = "", set: str = "") -> "Interventions":
-        """A link's spelling: off `"L3.17,L4.2"`, scale and set `"L3.17:2,L4.2:-1"`; `""` is none."""
+    def parse(cls, zero: str = "", scale: str = "", set: str = "", positions: str = "") -> "Interventions":
+        """A link's spelling: `zero="L3.17,L4"`, `scale="L3.1:2,L5:-1"`, `set` alike, `positions="0,-1"`; `""` is all positions."""
         return cls(
-            tuple(Memory.parse(name) for name in _terms(off)),
+            tuple(Target(*parse_name(name)) for name in _terms(zero)),
             tuple(_numbered("scale", term) for term in _terms(scale)),
             tuple(_numbered("set", term) for term in _terms(set)),
+            tuple(_position(term) for term in _terms(positions)) or None,
         )
 
     @property
     def any(self) -> bool:
-        return bool(self.off or self.scale or self.set)
+        """Whether anything is changed."""
+        return bool(self.zero or self.scale or self.set)
 
-    def changes(self) -> Iterator[tuple[Memory, Kind, float | None]]:
-        """Each memory with what is done to it, and the number."""
-        yield from ((memory, "off", None) for memory in self.off)
-        yield from ((memory, "scale", number) for memory, number in self.scale)
-        yield from ((memory, "set", number) for memory, number in self.set)
+    def changes(self) -> Iterator[tuple[Target, Kind, float | None]]:
+        """Each target with what is done to it, and the number."""
+        yield from ((target, "zero", None) for target in self.zero)
+        yield from ((target, "scale", number) for target, number in self.scale)
+        yield from ((target, "set", number) for target, number in self.set)
 
     def link(self) -> dict[str, str]:
-        """What `parse` reads: `{"off": "L3.17", "scale": "L4.2:-1", "set": ""}`."""
+        """What `parse` reads: `{"zero": "L3.17", "scale": "L4:-1", "set": "", "positions": "-1"}`."""
         return {
-            "off": ",".join(map(str, self.off)),
-            "scale": ",".join(f"{memory}:{_spelt(number)}" for memory, number in self.scale),
-            "set": ",".join(f"{memory}:{_spelt(number)}" for memory, number in self.set),
+            "zero": ",".join(map(str, self.zero)),
+            "scale": ",".join(f"{target}:{_spelt(number)}" for target, number in self.scale),
+            "set": ",".join(f"{target}:{_spelt(number)}" for target, number in self.set),
+            "positions": ",".join(map(str, self.positions or ())),
         }
+
+
+def _order(target: Target) -> tuple[int, int]:
+    return target.layer, -1 if target.memory is None else target.memory
 
 
 def _terms(text: str) -> list[str]:
     terms = [term.strip() for term in text.split(",")] if text.strip() else []
-    if len(terms) > _MOST:
-        raise InputError(f"Expected at most {_MOST} interventions, found {len(terms)}. Take some of them away.")
+    _refuse_many("interventions", len(terms))
     return terms
 
 
-def _numbered(kind: str, term: str) -> tuple[Memory, float]:
+def _refuse_many(what: str, count: int) -> None:
+    if count > _MOST:
+        raise InputError(f"Expected at most {_MOST} {what}, found {count}. Take some of them away.")
+
+
+def _refuse_repeated(targets: Iterable[Target]) -> None:
+    """Raise where a memory is changed twice, by its own name or by that of its layer."""
+    seen: set[Target] = set()
+    layers = {target.layer for target in targets if target.memory is None}
+    for target in targets:
+        if target in seen:
+            raise InputError(f"{target} is changed twice. Name it once, under zero, scale or set.")
+        if target.memory is not None and target.layer in layers:
+            raise InputError(
+                f"{target} is changed twice, once with its whole layer L{target.layer}. Name one of the two."
+            )
+        seen.add(target)
+
+
+def _numbered(kind: str, term: str) -> tuple[Target, float]:
     name, colon, number = (piece.strip() for piece in term.partition(":"))
-    memory = Memory.parse(name)
+    target = Target(*parse_name(name))
     if not colon or not _NUMBER.fullmatch(number):
-        raise InputError(f"Expected a memory and a number to {kind}, such as '{memory}:2'; found {term[:60]!r}.")
-    return memory, float(number)
+        raise InputError(f"Expected a memory and a number to {kind}, such as '{target}:2'; found {term[:60]!r}.")
+    return target, float(number)
 
 
-def _checked(memory: Memory, number: float) -> float:
+def _position(term: str) -> int:
+    if not _POSITION.fullmatch(term):
+        raise InputError(f"Expected positions as whole numbers, such as 0,3 or -1 for the last; found {term[:60]!r}.")
+    return int(term)
+
+
+def _checked(target: Target, number: float) -> float:
     if not math.isfinite(number) or abs(number) > _LARGEST:
-        raise InputError(f"Expected a number from -{_LARGEST:.0f} to {_LARGEST:.0f} for {memory}, found {number}.")
+        raise InputError(f"Expected a number from -{_LARGEST:.0f} to {_LARGEST:.0f} for {target}, found {number}.")
     return float(number) + 0.0  # which makes 0 of -0
 
 

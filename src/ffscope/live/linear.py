@@ -16,15 +16,15 @@ from ffscope.models.precision import tolerance
 _TOLERANCE = 1e-3  # relative, of a sum of pushes
 
 
-class Difference(NamedTuple):
-    """A's logit minus B's at one state, and how it is made: total = state · along + bias."""
+class LinearLogit(NamedTuple):
+    """A token's logit, or A's minus B's, at one state, and how it is made: total = state · along + bias."""
 
-    logits: float  # as the model has them
+    logit: float  # as the model has it
     total: float  # without the cap, or without an adaptive softmax's normalisers
     along: Float[Tensor, "hidden"]
     bias: float
     cap: float | None
-    bands: bool  # whether the two are normalised apart
+    bands: bool  # whether an adaptive softmax's normalisers are left out of the total
 
 
 def refuse_norms_between(model: MemoryModel, layers: list[int]) -> None:
@@ -40,44 +40,47 @@ def refuse_norms_between(model: MemoryModel, layers: list[int]) -> None:
 
 
 @torch.no_grad()
-def difference_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: int) -> Difference:
-    """Two tokens' logits at the last output of a position, read with the final norm's scale held."""
+def logit_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: int | None = None) -> LinearLogit:
+    """A's logit, minus B's where there is one, at the last output of a position, read with the final norm's scale held."""
     lens = model.lens("norm")
     assert isinstance(lens, NormLens)
     nothing, scores = lens.state_scores(torch.zeros_like(state)).double(), lens.state_scores(state).double()
     held = _factor(lens.update_scores(state), scores - nothing, limit=_limit(model), what="the logits")
-    own = lens.states(state).double()
-    return Difference(
-        logits=(own[a] - own[b]).item(),
-        total=(scores[a] - scores[b]).item(),
-        along=held * _direction(lambda vector: _apart(lens, vector, a, b), state),
-        bias=(nothing[a] - nothing[b]).item(),
+    band = lens.unembedding.band
+    return LinearLogit(
+        logit=_minus(lens.states(state).double(), a, b).item(),
+        total=_minus(scores, a, b).item(),
+        along=held * _direction(lambda vector: _minus(lens.update_scores(vector), a, b).double(), state),
+        bias=_minus(nothing, a, b).item(),
         cap=lens.cap,
-        bands=lens.unembedding.band(a) != lens.unembedding.band(b),
+        bands=not lens.unembedding.linear if b is None else band(a) != band(b),
     )
 
 
+def _minus(logits: Float[Tensor, "vocab"], a: int, b: int | None) -> Tensor:
+    return logits[a] if b is None else logits[a] - logits[b]
+
+
 @torch.no_grad()
-def along_values(
+def along_values(layer: FeedForward, *, along: Float[Tensor, "hidden"], scale: float) -> Float[Tensor, "hidden"]:
+    """A direction of the residual as one for values as they lie in the layer, whose post-norm has that `post_scale`."""
+    return scale * _direction(lambda value: written(layer, value[None])[0].double() @ along, along)
+
+
+@torch.no_grad()
+def post_scale(
     model: MemoryModel,
     layer: FeedForward,
     *,
-    along: Float[Tensor, "hidden"],
     update: Float[Tensor, "hidden"],
     into_post: Float[Tensor, "hidden"] | None,
-) -> Float[Tensor, "hidden"]:
-    """The direction for values as they lie in the layer: behind them stand its scale, and its post-norm with its scale held."""
-    own = _direction(lambda value: written(layer, value[None])[0].double() @ along, along)
+) -> float:
+    """What a layer's post-norm divides by in this run, as a factor of `written`; 1 where there is no post-norm."""
     if into_post is None or layer.post is None:
-        return own
+        return 1.0
     given = update.double() - layer.post(torch.zeros_like(into_post)).double() * layer.scale
     linear = written(layer, into_post[None])[0]
-    return own * _factor(linear, given, limit=_limit(model), what="a feed-forward layer's norm")
-
-
-def _apart(lens: NormLens, vector: Tensor, a: int, b: int) -> Tensor:
-    logits = lens.update_scores(vector)
-    return (logits[a] - logits[b]).double()
+    return _factor(linear, given, limit=_limit(model), what="a feed-forward layer's norm")
 
 
 def _direction(reading: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ffscope.errors import LensError
-from ffscope.live.answers import About, TextCoefficients
+from ffscope.live.answers import About, By, RankedMemories, TextCoefficients
 from ffscope.live.asking import Asked, ask, between
 from ffscope.live.coefficients import coefficients_in
 from ffscope.live.editing import known
@@ -11,6 +11,7 @@ from ffscope.live.generating import Generated, can_generate, generate_text, refu
 from ffscope.live.interventions import Interventions
 from ffscope.live.prompting import PromptReading, read_prompt
 from ffscope.live.pushing import Why, explain
+from ffscope.live.ranked import rank_memories
 from ffscope.live.similar import Similar, similar_to
 from ffscope.live.stopping import Stop, never
 from ffscope.memory import Memory
@@ -87,10 +88,11 @@ class Live:
         stop: Stop = never,
     ) -> PromptReading:
         """What every layer predicts at every position, who makes it so at one, and what interventions change there."""
+        asked = self._ask(text)
         return read_prompt(
             self.model,
-            self._ask(text),
-            interventions=known(self.model, interventions),
+            asked,
+            interventions=known(self.model, interventions, length=len(asked.ids)),
             position=position,
             lens=lens or self.lens,
             of=of,
@@ -115,13 +117,41 @@ class Live:
             raise LensError(
                 f"Pushes are on the model's own logits, so they are read with the norm lens; found {lens!r}."
             )
+        asked = self._ask(text)
         return explain(
             self.model,
-            self._ask(text),
-            interventions=known(self.model, interventions),
+            asked,
+            interventions=known(self.model, interventions, length=len(asked.ids)),
             a=a,
             b=b,
             position=position,
+            count=between("memories", count, most=_MEMORIES),
+            stop=stop,
+        )
+
+    def memories(
+        self,
+        text: str,
+        *,
+        interventions: Interventions = _NONE,
+        position: int = -1,
+        target: str | None = None,
+        by: By | None = None,
+        count: int = 20,
+        stop: Stop = never,
+    ) -> RankedMemories:
+        """The memories of all layers that push a token's logit most, the predicted token's by default, or that write most.
+
+        Without `by` they are ranked by their push where the model has one, and by their size elsewhere.
+        """
+        asked = self._ask(text)
+        return rank_memories(
+            self.model,
+            asked,
+            interventions=known(self.model, interventions, length=len(asked.ids)),
+            position=position,
+            target=target,
+            by=by,
             count=between("memories", count, most=_MEMORIES),
             stop=stop,
         )
@@ -139,7 +169,7 @@ class Live:
         between("new tokens", new_tokens, most=self.new_tokens)
         asked = self._ask(text)
         refuse_too_long(self.model, asked, new_tokens=new_tokens)
-        known(self.model, interventions)
+        known(self.model, interventions, length=len(asked.ids))
         return generate_text(self.model, asked, interventions=interventions, new_tokens=new_tokens, stop=stop)
 
     def _ask(self, text: str) -> Asked:

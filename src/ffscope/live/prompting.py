@@ -10,7 +10,7 @@ from ffscope.axes import Float
 from ffscope.errors import InputError
 from ffscope.live.answers import Choice, Grid, PromptReading
 from ffscope.live.asking import Asked, finite, heeding, place, predicting
-from ffscope.live.editing import applied, apply, touched
+from ffscope.live.editing import applied, apply, placed, touched
 from ffscope.live.grid import read_grid
 from ffscope.live.interventions import Interventions
 from ffscope.live.stopping import Stop, heed
@@ -59,6 +59,7 @@ def read_prompt(
         distribution=_distribution(model, *_in_order(before, logits, position)),
         # From the end, where both stacks of an encoder–decoder hold the text.
         interventions=[] if before is None else applied(interventions, before, position=position - len(asked.ids)),
+        positions=placed(interventions, length=len(asked.ids)) if interventions.any else None,
     )
     found.spellings.update((str(token), spelling(model.tokenizer, token)) for token in sorted(_mentioned(found)))
     return found

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -22,6 +22,7 @@ from ffscope.web.guard import App, Guard, Rules, Scope
 from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
 from ffscope.web.routes import annotating, live, pages, reading
 from ffscope.web.routes.asking import Refused
+from ffscope.web.routes.parameters import refuse_other_parameters
 from ffscope.web.studied import Studied
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ def make_app(folder: Path, *, rules: Rules, queue: ModelQueue) -> Any:
     )
     app.state.studied, app.state.queue, app.state.rules = Studied(folder), queue, rules
     for part in (reading, live, annotating, pages):
-        app.include_router(part.router)
+        app.include_router(part.router, dependencies=[Depends(refuse_other_parameters)])
     app.mount("/static", StaticFiles(directory=STATIC))
     for kind in (FfscopeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _refused)

@@ -71,7 +71,9 @@ class Guard:
             answer = self._welcome(scope) if status == 401 else None
             await (answer or self.refuse(scope, status, said))(scope, receive, _with_headers(scope, send))
             return
-        await self.app(scope, receive, _with_headers(scope, send))
+        # The token leaves the address also of whoever has the cookie already.
+        welcome = self._welcome(scope)
+        await (self.app if welcome is None else welcome)(scope, receive, _with_headers(scope, send))
 
     def _welcome(self, scope: Scope) -> Response | None:
         """Whoever comes with the token in the link gets it as a cookie, and the link without it."""

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from ffscope.errors import InputError, MemoryNameError
-from ffscope.live.answers import Generated, PromptReading, Similar, Why
+from ffscope.live.answers import Generated, PromptReading, RankedMemories, Similar, Why
 from ffscope.live.interventions import Interventions
 from ffscope.memory import Memory, parse_numbers
 from ffscope.public import public_name
@@ -22,16 +23,22 @@ LONGEST_TEXT = 8000  # characters
 _REFUSALS = (499, 503)
 _SENTENCES = 100
 Text = Annotated[str, Query(max_length=LONGEST_TEXT)]
-Off = Annotated[str, Query(max_length=5000, description="Memories switched off: L3.17,L4.2")]
-Numbers = Annotated[str, Query(max_length=5000, description="Memories with their numbers: L3.17:2,L4.2:-1")]
+Terms = list[Annotated[str, Field(max_length=5000)]]  # repeated ones add up
+_SEVERAL: dict[str, Any] = {"default_factory": list, "max_length": 200}
+Names = Annotated[Terms, Query(**_SEVERAL, description="Memories and whole layers that become 0: L3.17,L4")]
+Numbers = Annotated[Terms, Query(**_SEVERAL, description="Memories and whole layers with their numbers: L3.17:2,L4:-1")]
+Positions = Annotated[
+    Terms,
+    Query(**_SEVERAL, description="Where the interventions hold; all tokens, or some, from the end when negative: 0,3,-1"),
+]
 Position = Annotated[
     int, Query(ge=-(10**6), le=10**6, description="A token, BOS included; from the end when negative.")
 ]
 
 
-def intervening(off: Off = "", scale: Numbers = "", set: Numbers = "") -> Interventions:
-    """What a link does to memories."""
-    return Interventions.parse(off, scale, set)
+def intervening(zero: Names, scale: Numbers, set: Numbers, positions: Positions) -> Interventions:
+    """What a link does to memories, in the words of `MemoryModel.edit`."""
+    return Interventions.parse(*(",".join(filter(str.strip, terms)) for terms in (zero, scale, set, positions)))
 
 
 Intervening = Annotated[Interventions, Depends(intervening)]
@@ -143,11 +150,32 @@ async def prompt(
     return Json(await ask_model(request, ticket, lambda live, stop: live.prompt(text, **asked, stop=stop)))
 
 
+@router.get("/prompt/memories.json", responses=answers(RankedMemories, also=_REFUSALS))
+async def memories(
+    request: Request,
+    text: Text,
+    interventions: Intervening,
+    position: Position = -1,
+    target: Annotated[
+        str, Query(max_length=200, description="Whose logit: a token; the predicted one without it.")
+    ] = "",
+    by: Literal["", "logit", "size"] = "",
+    count: Annotated[int, Query(ge=1, le=200)] = 20,
+    ticket: Ticket = "",
+) -> Json:
+    """The memories of all layers that push a token's logit most, or that write most to the residual."""
+    asked: dict[str, Any] = {"position": position, "target": target or None, "by": by or None, "count": count}
+    asked["interventions"] = interventions
+    return Json(await ask_model(request, ticket, lambda live, stop: live.memories(text, **asked, stop=stop)))
+
+
 @router.get("/prompt/why.json", responses=answers(Why, also=_REFUSALS))
 async def why(
     request: Request,
     text: Text,
-    a: Annotated[str, Query(min_length=1, max_length=200, description="A token's text, or #id.")],
+    a: Annotated[
+        str, Query(min_length=1, max_length=200, description="A token: its spelling (␣was), its text, or #id.")
+    ],
     b: Annotated[str, Query(min_length=1, max_length=200, description="Another's.")],
     interventions: Intervening,
     position: Position = -1,

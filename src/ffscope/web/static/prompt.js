@@ -5,6 +5,7 @@ import { PromptAsker } from "./prompt_ask.js";
 import { PromptDistribution } from "./prompt_distribution.js";
 import { PromptGrid } from "./prompt_grid.js";
 import { gridQuestion, linkInterventions, promptAddress, promptQuestion, readPromptLink } from "./prompt_link.js";
+import { PromptMemories } from "./prompt_memories.js";
 import { PromptSteps } from "./prompt_steps.js";
 import { PromptText } from "./prompt_text.js";
 import { PromptWhy } from "./prompt_why.js";
@@ -27,19 +28,21 @@ export async function promptPage(place, twin, about) {
 class PromptDesk {
   constructor(place, about) {
     this.about = about;
-    this.link = readPromptLink();
+    this.link = readPromptLink(this.about.parameters);
     this.reading = null;
     this.gridAsked = null;
     this.asker = new PromptAsker("prompt");
     this.interventions = new InterventionsPanel(this);
     this.parts = [new PromptGrid(this), new PromptDistribution(this), new PromptSteps(this)];
+    this.memories = new PromptMemories(this);
     this.why = new PromptWhy(this);
     this.words = new PromptText(this);
     const examples = EXAMPLES.map((text) => h("li", h("a", { href: promptAddress({ text }) }, text)));
     this.examples = h("div", h("p.soft", "For example:"), h("ul.prompt-examples", examples));
     const [grid, distribution, steps] = this.parts.map((part) => part.element);
     const first = h("div.prompt-first", grid, distribution);
-    this.results = h("div", { hidden: true }, first, h("div.prompt-pair", this.words.element, this.why.element), steps);
+    const pair = h("div.prompt-pair", this.words.element, this.why.element);
+    this.results = h("div", { hidden: true }, first, this.memories.element, pair, steps);
     append(place, [this.form(), this.asker.status, this.asker.trouble, this.examples]);
     append(place, [this.interventions.element, this.interventions.effect, this.results]);
   }
@@ -89,12 +92,17 @@ class PromptDesk {
     if (position !== asked) this.change({ position: String(position), a: "", b: "" });
   }
 
+  // Where the interventions hold from now on; "" is every position.
+  choosePositions(positions) {
+    this.push({ positions });
+  }
+
   intervene(list) {
     this.push(linkInterventions(list));
   }
 
   restore() {
-    this.link = readPromptLink();
+    this.link = readPromptLink(this.about.parameters);
     this.text.value = this.link.text;
     this.read();
   }
@@ -133,6 +141,7 @@ class PromptDesk {
     this.results.hidden = false;
     this.interventions.show(link, reading);
     for (const part of this.parts) part.show(reading, gridQuestion(link));
+    this.memories.read(link);
     this.why.prefill(reading, link);
     this.words.limit();
   }

@@ -24,7 +24,7 @@ export class PromptDistribution {
       "A and B choose tokens to compare.");
     const most = Math.max(...distribution.flatMap((row) => [row.before ?? 0, row.after ?? 0]), 1e-9);
     const rows = this.all ? distribution : distribution.slice(0, SHOWN_ROWS);
-    replace(this.table, headRow(changed ? WITH_HEADS : PLAIN_HEADS, ["Rank", "Change"]),
+    replace(this.table, headRow(changed ? WITH_HEADS : PLAIN_HEADS, ["Rank", "Change"], { Change: "change-cell" }),
       h("tbody", rows.map((row) => this.row(row, { changed, most }))));
     this.more.hidden = rows.length === distribution.length;
     this.more.textContent = `Show all ${distribution.length}`;
@@ -40,7 +40,7 @@ export class PromptDistribution {
     if (changed) cells.push(probabilityCell(row.after, most), h("td.number", whole(row.after_rank)), rankChange(row));
     const pick = (which) => {
       const letter = which.toUpperCase();
-      return tinyButton(letter, `Compare as token ${letter}`, () => this.desk.why.choose(which, row));
+      return tinyButton(letter, `Compare ${row.token} as ${letter}`, () => this.desk.why.choose(which, row));
     };
     return h("tr", h("th", { scope: "row" }, token(row.token)), cells, h("td.twin-buttons", pick("a"), pick("b")));
   }
@@ -52,7 +52,7 @@ function probabilityCell(probability, most) {
 }
 
 function rankChange({ before_rank: before, after_rank: after }) {
-  if (before === null || after === null || before === after) return h("td.number.soft", "–");
-  if (after < before) return h("td.number.rises", `▲ ${whole(before - after)}`);
-  return h("td.number.falls", `▼ ${whole(after - before)}`);
+  if (before === null || after === null || before === after) return h("td.number.soft.change-cell", "–");
+  if (after < before) return h("td.number.rises.change-cell", `▲ ${whole(before - after)}`);
+  return h("td.number.falls.change-cell", `▼ ${whole(after - before)}`);
 }

@@ -1,8 +1,8 @@
 // One position, layer by layer: what it held before, the memories that weigh most, what it holds after.
-import { h, real, replace, share, token, whole } from "./dom.js";
+import { h, replace, share, token, whole } from "./dom.js";
 import { changeButtons } from "./interventions.js";
-import { layerLink, memoryLink } from "./links.js";
-import { headRow, promoted } from "./prompt_parts.js";
+import { layerLink } from "./links.js";
+import { headRow, promoted, weightedMemory } from "./prompt_parts.js";
 
 const CASES = {
   agreement: "residual, FF and output have the same top token",
@@ -27,7 +27,8 @@ export class PromptSteps {
     return h("details.cases", h("summary", "What the columns say"),
       h("p.soft", "Before is the top token of the residual, FF that of what the feed-forward layer adds, ",
         "after that of their sum, the output. Active memories have a coefficient above 0. ",
-        "A memory is written with its coefficient and the tokens that it promotes here."),
+        "A memory stands with its coefficient and the tokens that it promotes here: with a negative coefficient, ",
+        "those that its value suppresses."),
       h("dl", cases));
   }
 
@@ -52,8 +53,7 @@ export class PromptSteps {
   }
 
   chip({ memory, coefficient, promotes }) {
-    const name = h("span", h("a", { href: memoryLink(memory) }, memory), ` ×${real(coefficient, 2)}`);
-    return h("li.weighty", name, promoted(promotes), changeButtons(this.desk, memory));
+    return h("li.weighty", weightedMemory(memory, coefficient), promoted(promotes, coefficient), changeButtons(this.desk, memory));
   }
 }
 

@@ -2,6 +2,7 @@
 import { ask } from "./ask.js";
 import { h, replace, seen } from "./dom.js";
 import { PromptAsker } from "./prompt_ask.js";
+import { runQuestion } from "./prompt_link.js";
 import { realSpaces } from "./prompt_parts.js";
 import { rankWord } from "./saying.js";
 
@@ -35,8 +36,9 @@ export class PromptText {
   }
 
   // Asks what the link asks, unless it did so before: another position or lens does not change the text.
-  async read({ text, off, scale, set, new_tokens: count }) {
-    const asked = { text, off, scale, set, new_tokens: count };
+  async read(link) {
+    const { text, new_tokens: count } = link;
+    const asked = { ...runQuestion(link), new_tokens: count };
     const question = count ? JSON.stringify(asked) : null;
     if (question === this.question && question !== null) return;
     this.question = question;

@@ -1,9 +1,10 @@
 // Why token A rather than token B: what each memory and each layer pushes the difference of their logits by.
 import { h, real, replace, token } from "./dom.js";
 import { changeButtons } from "./interventions.js";
-import { layerLink, memoryLink } from "./links.js";
+import { layerLink } from "./links.js";
 import { PromptAsker } from "./prompt_ask.js";
-import { headRow, promoted, realSpaces, shownSpaces } from "./prompt_parts.js";
+import { runQuestion } from "./prompt_link.js";
+import { headRow, promoted, pushBar, weightedMemory } from "./prompt_parts.js";
 
 const BOTH = ["a", "b"];
 
@@ -19,8 +20,8 @@ export class PromptWhy {
     const form = h("form.why-form", { onsubmit: (event) => this.submit(event) }, labelled("a"), labelled("b"),
       h("button", { type: "submit" }, "Why?"));
     this.element = h("section", h("h2", "Why A rather than B"),
-      h("p.soft", "A token as its text, ␣ for a space, or as # and its number. A push is what a memory itself adds to A’s logit ",
-        "minus B’s; what it does through later layers is not in it."), form,
+      h("p.soft", "A token as it is shown here, ␣ for a space, or as # and its number. A push is what a memory itself adds to ",
+        "A’s logit minus B’s; what it does through later layers is not in it."), form,
       this.asker.status, this.asker.trouble, this.result);
   }
 
@@ -32,7 +33,7 @@ export class PromptWhy {
 
   choose(which, { id, token: text }) {
     this.ids[which] = id;
-    this.boxes[which].value = shownSpaces(text).slice(0, 60);
+    this.boxes[which].value = text;
   }
 
   submit(event) {
@@ -43,12 +44,13 @@ export class PromptWhy {
 
   asked(which) {
     if (this.ids[which] !== null) return `#${this.ids[which]}`;
-    return realSpaces(this.boxes[which].value);
+    return this.boxes[which].value;
   }
 
   // Asks again when the link has a question; else there is nothing to show until somebody asks.
-  async read({ text, off, scale, set, position, a, b }) {
-    const asked = { text, off, scale, set, position, a, b };
+  async read(link) {
+    const { position, a, b } = link;
+    const asked = { ...runQuestion(link), position, a, b };
     const question = a && b ? JSON.stringify(asked) : null;
     if (question === this.question && question !== null) return; // another lens, for instance, does not change it
     this.question = question;
@@ -68,7 +70,7 @@ export class PromptWhy {
 
   fill(which, said) {
     this.ids[which] = null;
-    this.boxes[which].value = shownSpaces(said);
+    this.boxes[which].value = said;
   }
 
   prefill(reading, link) {
@@ -91,9 +93,9 @@ export class PromptWhy {
   memories({ memories }) {
     const most = Math.max(...memories.map((one) => Math.abs(one.push)), 1e-9);
     const rows = memories.map(({ memory, coefficient, push, promotes }) => h("tr",
-      h("th", { scope: "row" }, h("a", { href: memoryLink(memory) }, memory), h("span.soft", ` ×${real(coefficient, 2)}`)),
-      h("td", pushBar(push, most)), h("td.twin-buttons", changeButtons(this.desk, memory)), h("td", promoted(promotes))));
-    const table = h("table.prompt-table.pushes", headRow(["Memory", "Push", "Change", "Promotes"]), h("tbody", rows));
+      h("th", { scope: "row" }, weightedMemory(memory, coefficient)), h("td", pushBar(push, most)),
+      h("td.twin-buttons", changeButtons(this.desk, memory)), h("td", promoted(promotes, coefficient))));
+    const table = h("table.prompt-table.pushes.stacked", headRow(["Memory", "Push", "Change", "Promotes"]), h("tbody", rows));
     return h("div.own-scroll", table);
   }
 }
@@ -101,13 +103,6 @@ export class PromptWhy {
 function pushLegend(a, b) {
   const towards = (side, { token: text }) => [h(`span.push-key.${side}`), " towards ", token(text)];
   return h("p.soft.push-legend", towards("toward-b", b), " · ", towards("toward-a", a));
-}
-
-// A bar from the middle: to the right for A, to the left for B.
-function pushBar(push, most) {
-  const side = push >= 0 ? "toward-a" : "toward-b";
-  return h("span.push", h("span.push-track", h(`span.push-bar.${side}`, { style: { "--part": Math.abs(push ?? 0) / most } })),
-    h("span.push-number", `${push > 0 ? "+" : ""}${real(push, 2)}`));
 }
 
 function layerPushes({ layers, start, bias }) {

@@ -1,5 +1,5 @@
 // What several pages say in the same words: names with their links, marks, empty states.
-import { h, seen, seenToken } from "./dom.js";
+import { byId, h, seen, seenToken } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 
 // A memory's name, with a link where it has a page.
@@ -80,10 +80,19 @@ export function missingStages(missing, stages = null) {
   return said.length ? h("div.empty", said) : null;
 }
 
+let taken = null;
+
+// The server refuses a link with a parameter that the page does not take, so no page may keep any other there.
+function refuseOther(name) {
+  taken ??= JSON.parse(byId("about").textContent).parameters ?? {}; // an export refuses nothing, and names none
+  if (Object.keys(taken).length && !Object.hasOwn(taken, name)) throw new Error(`This page takes no parameter ${name}.`);
+}
+
 // The address keeps what is chosen, so that a link shows the same again.
 export function keepInLocation(choices, { push = false } = {}) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(choices)) {
+    refuseOther(name);
     if (value === null || value === undefined || value === "") query.delete(name);
     else query.set(name, String(value));
   }
@@ -96,7 +105,10 @@ export function keepInLocation(choices, { push = false } = {}) {
   }
 }
 
-export const inLocation = (name) => new URLSearchParams(location.search).get(name) ?? "";
+export function inLocation(name) {
+  refuseOther(name);
+  return new URLSearchParams(location.search).get(name) ?? "";
+}
 
 // What the live parts say where there is no model to ask: why, and what to do.
 export function needsModel(about) {
