@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import torch
@@ -80,6 +81,30 @@ def test_tokens_have_the_coefficients_of_the_python_call(browse, site, study, mo
         assert len(shown) == min(len(expected), row["position"] + 25)
         heat = example.locator(".trigger").evaluate("(one) => Number(one.style.getPropertyValue('--heat'))")
         assert heat == pytest.approx(row["coefficient"] / memory_page(study.folder, mutated).maximum, abs=0.002)
+
+
+def test_rows_in_the_window_are_coloured_first_in_one_question(browse, site):
+    """And all others in a second one."""
+    asked = []
+
+    def watch(page):
+        page.on("request", lambda request: "coefficients.json" in request.url and asked.append(request.url))
+        page.route("**/L1/4.json", many)
+
+    def many(route):
+        twin = route.fetch().json()
+        first = twin["triggers"][0]
+        twin["triggers"] = [{**first, "rank": rank, "sentence": rank, "folded": []} for rank in range(1, 16)]
+        route.fulfill(body=json.dumps(twin), content_type="application/json")
+
+    page = browse(f"{site}/L1/4", before=watch, width=1280, height=600)
+    expect(page.get_by_text("Tokens are coloured by their coefficient")).to_be_visible()
+    visible = page.get_by_role("article").evaluate_all(
+        "(all) => all.filter((one) => one.getBoundingClientRect().top < innerHeight).length"
+    )
+    questions = [list(map(int, parse_qs(urlsplit(url).query)["sentences"][0].split(","))) for url in asked]
+    assert 0 < visible < 15
+    assert questions == [list(range(1, visible + 1)), list(range(visible + 1, 16))]
 
 
 def test_tabs_show_other_prefixes_and_are_in_the_link(browse, still):
