@@ -12,7 +12,7 @@ import ffscope
 from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
-from ffscope.queries import Tables, reading
+from ffscope.queries import Tables, memory_page, reading
 from ffscope.queries.search import RANGES, SORTS, Wanted, search
 
 
@@ -220,6 +220,15 @@ def test_the_command_gives_the_same_rows(study, tables):
     assert "\u202e" not in shown.stdout
     refused = CliRunner().invoke(app, ["search", str(study.folder), "--where", "colour=3"])
     assert "--where names a measure" in str(refused.exception)
+
+
+def test_show_says_the_rank_of_the_next_token_beside_agreement(study):
+    page = memory_page(study, "L1.4")
+    shown = CliRunner().invoke(app, ["show", str(study.folder), "L1.4"]).stdout
+    vocab = study.manifest["model"]["vocab"]
+    assert f"the next token of its top trigger has rank {page.value.next_rank} of {vocab} in the value" in shown
+    answer = "yes" if page.value.agrees else "no"
+    assert f"agreement (top token of the value = next token of the top trigger): {answer}" in shown
 
 
 def test_letters_that_lower_to_more_than_one_and_tokens_as_pages_spell_them(study, tmp_path):

@@ -80,6 +80,20 @@ def test_a_memorys_twin_is_what_the_library_says(client, study):
         assert [one["description"] for one in twin["patterns"]] == [one.description for one in page.patterns]
 
 
+def test_a_memorys_gist_is_its_first_pattern_and_its_first_tokens(client, study):
+    for name in ("L0.3", "L2.21"):
+        twin, page = get(client, f"/{name.replace('.', '/')}.json"), memory_page(study.folder, name)
+        pattern, *_ = page.patterns
+        promoted = " ".join(token for token, _ in page.value.promotes[:5])
+        assert twin["gist"] == page.gist
+        assert page.gist.startswith("Fires on: ")
+        assert page.gist.endswith(f" · promotes {promoted}")
+        assert (
+            page.gist.translate(str.maketrans("“”", "**")) == f"Fires on: {pattern.description} · promotes {promoted}"
+        )
+        assert twin["value"]["vocabulary"] == study.manifest["model"]["vocab"]
+
+
 def test_similar_memories_share_what_they_are_said_to(client, study):
     results = ffscope.open(study.folder)
     places = {}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 out.width = max(out.width, 80)  # a narrower table says nothing
 err = Console(stderr=True, highlight=False)
+AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
 _LOG_EVERY = 10.0  # seconds between two lines of progress where there is no terminal
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
 
@@ -249,6 +250,7 @@ def print_memory(page: "MemoryPage", count: int) -> None:
         f"mean {page.mean:.3g}, highest {page.maximum:.4g}"
     )
     out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)
+    out.print(Text(visible(page.gist, longest=None), style="bold"), soft_wrap=True)
     if page.value is not None and page.value.promotes:
         _print_value(page.value)
     for found in page.patterns or []:
@@ -324,6 +326,10 @@ def _print_value(value: "Value") -> None:
     if value.precision is not None:
         first = visible(value.promotes[0][0], 20)
         out.print(Text.assemble((first, "cyan"), f" follows {value.precision:.0%} of its triggers"))
+    if value.agrees is not None:
+        rank = "has no rank" if value.next_rank is None else f"has rank {value.next_rank:,} of {value.vocabulary:,}"
+        out.print(f"the next token of its top trigger {rank} in the value")
+        out.print(f"{AGREEMENT}: {'yes' if value.agrees else 'no'}")
 
 
 def _print_pattern(found: "Found") -> None:

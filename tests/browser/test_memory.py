@@ -314,6 +314,39 @@ def test_an_unknown_memory_is_a_page_that_says_so(browse, still, path):
     expect(page.get_by_role("heading", name="Layers")).to_be_visible()
 
 
+def test_a_line_on_top_says_what_it_does_and_leads_to_the_prompt_page(browse, still, mutated):
+    page = browse(address_of(still, mutated))
+    twin = twin_of(page, f"/{mutated.replace('.', '/')}.json")
+    line = page.locator("h1 ~ p, .title ~ p").first
+    expect(line).to_contain_text(twin["gist"])
+    top = twin["triggers"][0]
+    page.get_by_role("link", name="Open its top trigger as a prompt").click()
+    page.wait_for_url(re.compile("/prompt"))
+    text = "".join(top["tokens"][: top["position"] + 1])
+    assert parse_qs(urlsplit(page.url).query) == {"text": [text]}
+
+
+@pytest.mark.parametrize(
+    ("rank", "agrees", "words"),
+    [(2, False, "ranks 2nd of 49,152"), (1, True, "ranks 1st of 49,152"), (None, False, "has no rank")],
+)
+def test_the_rank_of_the_next_token_is_said_beside_agreement(browse, still, rank, agrees, words):
+    def rank_it(route):
+        twin = route.fetch().json()
+        twin["value"] |= {"agrees": agrees, "next_rank": rank, "vocabulary": 49152}
+        route.fulfill(body=json.dumps(twin), content_type="application/json")
+
+    page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", rank_it))
+    mark = "yes" if agrees else "no"
+    expect(page.locator(".summary")).to_contain_text(
+        f"the next token of its top trigger {words} in the value (agreement: {mark})."
+    )
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    expect(part).to_contain_text(f"the next token of its top trigger {words} in the value")
+    expect(part).to_contain_text(f"Agreement: top token of the value = next token of the top trigger: {mark}.")
+    expect(page.get_by_role("main")).not_to_contain_text("do not agree")
+
+
 def test_a_dead_memory_is_said_to_be(browse, still):
     def die(route):
         twin = route.fetch().json()
@@ -324,7 +357,7 @@ def test_a_dead_memory_is_said_to_be(browse, still):
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", die))
     expect(page.get_by_role("main")).to_contain_text("Dead: it fired on no prefix of the corpus.")
     expect(page.get_by_role("tabpanel")).to_contain_text("This memory is dead")
-    expect(page.get_by_role("main")).to_contain_text("there is no trigger to hold it against")
+    expect(page.get_by_role("main")).to_contain_text("there is no trigger to compare it with")
 
 
 def test_without_the_model_live_parts_say_what_they_need(browse, still):

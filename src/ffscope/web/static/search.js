@@ -99,7 +99,7 @@ function nothingFound(asked) {
 
 const EXAMPLE_QUERIES = [
   ["Memories with “because” in a trigger", { trigger: "because" }],
-  ["Memories whose value agrees with the first trigger, the surest first", { agrees: "yes", sort: "max_prob" }],
+  ["Memories whose value has as top token the next token of their top trigger, the surest first", { agrees: "yes", sort: "max_prob" }],
   ["Memories that fire on less than 1 % of the prefixes, the highest maximum first", { fires: "..0.01", sort: "maximum" }],
 ];
 

@@ -9,7 +9,7 @@ const TEXT_FIELDS = {
 };
 const CHOICE_FIELDS = {
   kind: ["Kind", ["shallow", "semantic", "both", "none"]],
-  agrees: ["Agrees", ["yes", "no"]],
+  agrees: ["Agreement", ["yes", "no"]],
   dead: ["Dead", ["yes", "no"]],
 };
 const RANGE_FIELDS = {
@@ -18,7 +18,7 @@ const RANGE_FIELDS = {
   maximum: ["Maximum", "coefficient"],
   max_prob: ["max_prob", "0 to 1"],
   norm: ["Norm", "of the value"],
-  next_rank: ["next_rank", "1 is the top"],
+  next_rank: ["Next rank", "1 is the top"],
   precision: ["Precision", "share, 0 to 1"],
   patterns: ["Patterns", "their number"],
 };

@@ -1,6 +1,6 @@
 // The memories that a search found, in a table.
 import { h, real, share, whole } from "./dom.js";
-import { agreesMark, cutText, memoryName, tokenCell } from "./saying.js";
+import { AGREEMENT, agreesMark, cutText, memoryName, tokenCell } from "./saying.js";
 import { prefixTokens } from "./tokens.js";
 
 const resultNumber = (sort, head, title, say) => ({ sort, head, title, number: true, cell: (row) => say(row[sort]) });
@@ -12,8 +12,8 @@ const RESULT_COLUMNS = [
   resultNumber("fires", "Fires", "Share of the prefixes seen with a coefficient above 0", share),
   resultNumber("maximum", "Maximum", "Highest coefficient", real),
   resultNumber("max_prob", "max_prob", "The value’s highest probability", real),
-  { head: "Agrees", title: "The first trigger’s next token is the value’s top token", cell: (row) => agreesMark(row.agrees) },
-  resultNumber("next_rank", "next_rank", "Rank of the first trigger’s next token in the value", whole),
+  { head: "Agreement", title: AGREEMENT, cell: (row) => agreesMark(row.agrees) },
+  resultNumber("next_rank", "Next rank", "Rank of the next token of the top trigger in the value", whole),
   resultNumber("precision", "Precision", "Share of triggers whose next token is the value’s top token", (part) => share(part, 0)),
   resultNumber("patterns", "Patterns", "Number of patterns", whole),
   { head: "First pattern", cell: patternCell },
