@@ -1,11 +1,17 @@
 """Tokens as a person may safely see them: white space visible, nothing that a terminal or a page would obey."""
 
+import re
 import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 _OTHER_SPACE = "⍽"  # no-break, thin and the like
 _LONGEST = 60
+_ID = re.compile(r"#(\d{1,9})", re.ASCII)
+Vocabulary = dict[str, list[int]]
+"""The ids of every spelling."""
 # Byte-level tokenizers spell each byte as one character: those that can be seen as themselves, the others from 256 on.
 _SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _BYTES = {chr(byte): byte for byte in _SEEN} | {
@@ -33,6 +39,30 @@ def spelling(tokenizer: Any, token: int) -> str:
     if spelt is None:
         return f"#{token}"
     return visible(_bytes(spelt) if all(character in _BYTES for character in spelt) else spelt)
+
+
+@lru_cache(maxsize=2)
+def vocabulary_of(tokenizer: Any, size: int) -> Vocabulary:
+    """The ids of the first `size` tokens, by their spelling."""
+    return by_spelling(spelling(tokenizer, token) for token in range(size))
+
+
+def by_spelling(spellings: Iterable[str]) -> Vocabulary:
+    """The ids of every spelling, given the spellings of tokens 0, 1, 2 …"""
+    vocabulary: Vocabulary = {}
+    for token, spelt in enumerate(spellings):
+        vocabulary.setdefault(spelt, []).append(token)
+    return vocabulary
+
+
+def find_tokens(vocabulary: Vocabulary, text: str) -> list[int]:
+    """The ids that a text names: `#123` is that id; any other text is a spelling (`␣was`, `<E6><9D>`) or is typed as it is (` was`).
+
+    The inverse of `spelling`. Several ids share a spelling where a vocabulary has, say, a letter and the byte of that letter.
+    """
+    if match := _ID.fullmatch(text):
+        return [int(match[1])]
+    return vocabulary.get(visible(text), [])  # a spelling stays as it is when it is made visible again
 
 
 def _bytes(spelt: str) -> str:
