@@ -15,6 +15,7 @@ import pytest
 import ffscope
 from explorer import app_of, client_of, explored_study, served, tiny_model
 from ffscope.annotating.records import read
+from ffscope.live.model import Live
 from ffscope.memory import Memory
 from ffscope.queries import memory_page
 from ffscope.queries.search import Wanted, search
@@ -394,6 +395,19 @@ def test_the_coefficients_of_sentences_are_those_of_the_study(live, study):
     assert twin["maximum"] == page.maximum
     for wrong in ("1-9", "x", ",".join(map(str, range(101))), "99999999", ""):
         assert live.get("/L1/4/coefficients.json", params={"sentences": wrong}).status_code in (400, 404)
+
+
+def test_all_memories_are_ranked_for_any_token(live, study, tokenizer):
+    twin = get(live, "/search/token.json", token="#40", count=7)
+    ranked = Live(tiny_model(tokenizer), bos=True).promoters("#40", count=7)
+    assert [(row["memory"], row["promoted"]["rank"]) for row in twin["rows"]] == [
+        (row.memory, row.rank) for row in ranked.rows
+    ]
+    assert [row["logit"] for row in twin["rows"]] == pytest.approx([row.logit for row in ranked.rows])
+    assert twin["count"] == sum(study.manifest["model"]["memories"])
+    fires = {row.memory: row.measures["fires"] for row in search(study, Wanted.parse({}, limit=1000)).rows}
+    assert [row["fires"] for row in twin["rows"]] == [fires[row["memory"]] for row in twin["rows"]]
+    assert {row["memory"][:3] for row in get(live, "/search/token.json", token="#40", layers="1")["rows"]} == {"L1."}
 
 
 def test_switching_off_gives_the_numbers_of_the_python_call(live, tokenizer):

@@ -7,10 +7,10 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -269,22 +269,15 @@ def print_memory(page: "MemoryPage", count: int) -> None:
 
 
 def print_matches(found: "Matches") -> None:
-    """The memories that a search found, each with the first of its triggers that holds the text."""
+    """The memories that match, each with the first of its triggers that contains the text and the promoted token."""
     shown = f", the first {len(found.rows):,} shown" if len(found.rows) < found.count else ""
     out.print(f"{found.count:,} memories match{shown} ({1000 * found.seconds:.0f} ms)")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("memory", "fires", "top token", "max_prob", "precision", "pattern"):
-        table.add_column(name, justify="left" if name in ("memory", "top token", "pattern") else "right", no_wrap=True)
+    columns = _PROMOTED_COLUMNS if any(row.promoted for row in found.rows) else _MATCH_COLUMNS
+    for name, (justify, _) in columns.items():
+        table.add_column(name, justify=justify, no_wrap=True)
     for row in found.rows:
-        told = row.measures
-        table.add_row(
-            Text(row.memory, style="magenta"),
-            f"{told['fires']:.1%}",
-            Text(visible(told.get("top") or "–", 16), style="cyan"),
-            "–" if told.get("max_prob") is None else f"{told['max_prob']:.2g}",
-            "–" if told.get("precision") is None else f"{told['precision']:.0%}",
-            Text(visible(told.get("pattern") or "–", 48)),
-        )
+        table.add_row(*(cell(row) for _, cell in columns.values()))
         if row.trigger is not None:
             room = out.width - 24
             before = visible(row.trigger.before, longest=None)[-room:]
@@ -299,6 +292,35 @@ def print_matches(found: "Matches") -> None:
             )
     if found.rows:
         out.print(table)
+
+
+def _share(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0%}"
+
+
+def _small(number: float | None) -> str:
+    return "–" if number is None else f"{number:.2g}"
+
+
+_Column = tuple[Literal["left", "right"], Callable[[Any], Text | str]]
+_MEMORY: dict[str, _Column] = {"memory": ("left", lambda row: Text(row.memory, style="magenta"))}
+_FIRES: dict[str, _Column] = {"fires": ("right", lambda row: f"{row.measures['fires']:.1%}")}
+_MATCH_COLUMNS: dict[str, _Column] = {
+    **_MEMORY,
+    **_FIRES,
+    "top token": ("left", lambda row: Text(visible(row.measures.get("top") or "–", 16), style="cyan")),
+    "max_prob": ("right", lambda row: _small(row.measures.get("max_prob"))),
+    "precision": ("right", lambda row: _share(row.measures.get("precision"))),
+    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 48))),
+}
+_PROMOTED_COLUMNS: dict[str, _Column] = {
+    **_MEMORY,
+    "token": ("left", lambda row: Text(visible(row.promoted.token, 16), style="cyan")),
+    "rank": ("right", lambda row: str(row.promoted.rank)),
+    "probability": ("right", lambda row: _small(row.promoted.probability)),
+    **_FIRES,
+    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 24))),
+}
 
 
 def print_served(link: str, *, browse: bool) -> None:

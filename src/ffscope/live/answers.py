@@ -106,6 +106,26 @@ class Token:
 
 
 @dataclass(frozen=True)
+class Promoter:
+    """A memory: what its value adds to a token's logit when the coefficient is 1, and the token's rank and probability in it."""
+
+    memory: str
+    logit: float
+    rank: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Promoters:
+    """The memories that promote a token most, of how many, and how many tokens the ranks are among."""
+
+    token: Token
+    memories: int
+    vocabulary: int
+    rows: list[Promoter]
+
+
+@dataclass(frozen=True)
 class LayerPush:
     """What a layer's update adds (its biases are in it), and what all else adds that its block wrote: attention, say."""
 

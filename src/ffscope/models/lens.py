@@ -26,6 +26,7 @@ class Lens(ABC):
     """Logits over the vocabulary of states (r, o) and of updates (y, v)."""
 
     name: str
+    scale: float = 1.0  # of the logits
 
     def __init__(self, unembedding: Unembedding, layers: Sequence[FeedForward]) -> None:
         self.unembedding = unembedding
@@ -63,6 +64,18 @@ class Lens(ABC):
         """A layer's values as they reach the residual."""
         return written(self.layers[layer], self.layers[layer].values()[chosen])
 
+    @torch.no_grad()
+    def token_logits(self, layer: int, token: int) -> Float[Tensor, "memory"]:
+        """What a layer's values add to one token's logit: a column of `values`, made without the others where it can be."""
+        if not self.linear:
+            return torch.cat([logits[:, token] for logits in self.value_chunks(layer)])
+        column = self.unembedding.rows(torch.tensor([token]))[0]
+        return self._directed(self.value_updates(layer)).to(column.dtype) @ column * self.scale
+
+    @abstractmethod
+    def _directed(self, updates: Tensor) -> Tensor:
+        """Updates as the unembedding gets them."""
+
     @property
     def chunk(self) -> int:
         """How many vectors are read at once where there are many."""
@@ -91,12 +104,15 @@ class RawLens(Lens):
         self.widths = [projection(module) for module in widths]  # from the residual's width to the embedding's
 
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        for width in self.widths:
-            states = states.to(width.dtype) @ width
-        return self.unembedding.plain(states)
+        return self.unembedding.plain(self._directed(states))
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         return self.states(updates)
+
+    def _directed(self, updates: Tensor) -> Tensor:
+        for width in self.widths:
+            updates = updates.to(width.dtype) @ width
+        return updates
 
 
 class NormLens(Lens):

@@ -7,6 +7,19 @@ const resultNumber = (sort, head, title, say) => ({ sort, head, title, number: t
 const RESULT_COLUMNS = [
   { head: "Memory", sort: "memory", cell: (row) => memoryName(row.memory) },
   resultNumber("hits", "Hits", "Triggers whose text contains what you asked for", whole),
+  { head: "Token", title: "The promoted token that matches", promoted: true, cell: (row) => tokenCell(row.promoted?.token) },
+  {
+    head: "Rank", sort: "rank", title: "Rank of the token in the value, 1 is the top", promoted: true, number: true,
+    cell: (row) => whole(row.promoted?.rank),
+  },
+  {
+    head: "Probability", sort: "probability", title: "Probability of the token in the value", promoted: true, number: true,
+    cell: (row) => real(row.promoted?.probability),
+  },
+  {
+    head: "Logit", title: "What the value adds to the token’s logit when the coefficient is 1", logit: true, number: true,
+    cell: (row) => real(row.logit),
+  },
   { head: "Trigger", trigger: true },
   { head: "Top token", title: "The token that the value ranks highest", cell: (row) => tokenCell(row.top) },
   resultNumber("fires", "Fires", "Share of the prefixes seen with a coefficient above 0", share),
@@ -18,7 +31,7 @@ const RESULT_COLUMNS = [
   resultNumber("patterns", "Patterns", "Number of patterns", whole),
   { head: "First pattern", cell: patternCell },
 ];
-const RISING = ["next_rank", "memory"]; // the server begins with the lowest of these, and the highest of others
+const RISING = ["rank", "next_rank", "memory"]; // the server begins with the lowest of these, and the highest of others
 
 function patternCell(row) {
   if (row.pattern === null || row.pattern === undefined) return h("span.quiet", "–");
@@ -28,6 +41,8 @@ function patternCell(row) {
 export function resultsTable(view, rows) {
   view.columns = RESULT_COLUMNS.filter((column) => {
     if (column.sort === "hits") return Boolean(view.asked.trigger);
+    if (column.promoted) return rows.some((row) => row.promoted);
+    if (column.logit) return view.ranksAll;
     return !column.trigger || rows.some((row) => row.trigger);
   });
   const head = h("tr", view.columns.map((column) => resultHead(view, column)));
@@ -37,7 +52,7 @@ export function resultsTable(view, rows) {
 
 function resultHead(view, column) {
   const kind = column.number ? "th.number" : "th";
-  if (!column.sort) return h(kind, { scope: "col", title: column.title }, column.head);
+  if (!column.sort || view.ranksAll) return h(kind, { scope: "col", title: column.title }, column.head);
   const now = view.asked.sort.replace(/^-/, "") === column.sort;
   const turned = now && view.asked.sort.startsWith("-");
   const way = RISING.includes(column.sort) === turned ? "descending" : "ascending";
