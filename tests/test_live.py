@@ -644,12 +644,13 @@ def test_promoters_are_ranked_as_all_values_read_whole(name, lens, tokenizer, mo
     reading, token = live.model.lens(lens), 40
     logits = torch.cat([reading.values(layer) for layer in range(live.model.layers)])
     names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
-    order = logits[:, token].argsort(descending=True, stable=True)[:10].tolist()
+    above = logits[:, token] - logits.mean(-1)
+    order = above.argsort(descending=True, stable=True)[:10].tolist()
     found = live.promoters(f"#{token}", count=10)
     plain(found)
     assert (found.token.id, found.memories, found.vocabulary) == (token, len(names), logits.shape[1])
     assert [row.memory for row in found.rows] == [names[i] for i in order]
-    assert [row.logit for row in found.rows] == pytest.approx(logits[order, token].tolist(), rel=1e-4, abs=1e-6)
+    assert [row.logit for row in found.rows] == pytest.approx(above[order].tolist(), rel=1e-4, abs=1e-5)
     assert [row.rank for row in found.rows] == [int((logits[i] > logits[i, token]).sum()) + 1 for i in order]
     assert [row.probability for row in found.rows] == pytest.approx(
         logits[order].softmax(-1)[:, token].tolist(), rel=1e-4

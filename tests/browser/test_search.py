@@ -107,7 +107,7 @@ def test_a_token_that_is_not_there_can_be_looked_for_loosely(browse, still, stud
 def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still, model):
     page = browse(f"{site}/search?promotes=q&fires=0.9..")
     page.get_by_role("link", name="Rank all memories for the token q").click()
-    expect(page.get_by_role("main")).to_contain_text("whose values add most to the logit of q")
+    expect(page.get_by_role("main")).to_contain_text("that most raise the logit of q")
     ranked = Live(model, bos=True).promoters("q", count=100)
     assert names_shown(page) == [row.memory for row in ranked.rows]
     shown = columns_of(page, "Rank", "Probability", "Logit")

@@ -107,7 +107,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Promoter:
-    """A memory: what its value adds to a token's logit when the coefficient is 1, and the token's rank and probability in it."""
+    """A memory, and a token's place in its value: its rank, its probability, and its logit above the mean of all tokens'."""
 
     memory: str
     logit: float

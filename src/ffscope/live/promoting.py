@@ -18,9 +18,9 @@ from ffscope.models.ranking import probabilities_of, rank_of, ranked
 def rank_promoters(
     model: MemoryModel, asked: str, *, lens: str, layers: Sequence[int], count: int, stop: Stop
 ) -> Promoters:
-    """The memories that add most to a token's logit, each with the token's rank and probability in its value.
+    """The memories that raise a token's logit most above the mean of all tokens, each with the token's rank and probability in its value.
 
-    A logit needs one column of the unembedding. Rank and probability need the whole distribution, so only those of the memories
+    A logit needs one product with each value. Rank and probability need the whole distribution, so only those of the memories
     in the answer are read.
     """
     reading = model.lens(lens)
@@ -40,7 +40,7 @@ def rank_promoters(
 
 
 def _highest(lens: Lens, layer: int, token: int, count: int) -> dict[Memory, float]:
-    """The memories of a layer that add most to the token's logit."""
+    """The memories of a layer that raise the token's logit most."""
     logits = finite(lens.token_logits(layer, token), f"the values of layer {layer}")
     highest = ranked(logits[None], count)[0]
     return {Memory(layer, int(number)): float(logits[number]) for number in highest}

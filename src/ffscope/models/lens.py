@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ffscope.models.unembedding import Unembedding, unembedding
 
 LENSES = ("norm", "raw")
 _LOGITS, _LOGITS_ELSEWHERE = 2**24, 2**27  # bytes read at once: what a CPU's caches like, and what fills a GPU
+_ROWS = 2**13  # of E that are held in float32 at once
 
 Map = Callable[[Tensor], Tensor]
 
@@ -66,11 +68,21 @@ class Lens(ABC):
 
     @torch.no_grad()
     def token_logits(self, layer: int, token: int) -> Float[Tensor, "memory"]:
-        """What a layer's values add to one token's logit: a column of `values`, made without the others where it can be."""
+        """By how much a layer's values raise one token's logit above the mean of all tokens, which a softmax leaves out.
+
+        Where the lens is linear this takes one product with each value, and not one for every token.
+        """
         if not self.linear:
-            return torch.cat([logits[:, token] for logits in self.value_chunks(layer)])
-        column = self.unembedding.rows(torch.tensor([token]))[0]
+            return torch.cat([logits[:, token] - logits.mean(-1) for logits in self.value_chunks(layer)])
+        column = self.unembedding.rows(torch.tensor([token]))[0] - self._mean_row
         return self._directed(self.value_updates(layer)).to(column.dtype) @ column * self.scale
+
+    @cached_property
+    def _mean_row(self) -> Float[Tensor, "width"]:
+        """The mean of E's rows, made of some at a time."""
+        everyone = torch.arange(self.unembedding.vocab)
+        sums = [self.unembedding.rows(some).sum(0) for some in everyone.split(_ROWS)]
+        return torch.stack(sums).sum(0) / len(everyone)
 
     @abstractmethod
     def _directed(self, updates: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ async def promoters(
     count: Annotated[int, Query(ge=1, le=1000)] = 100,
     ticket: Ticket = "",
 ) -> Json:
-    """All memories ranked by what their values add to a token's logit."""
+    """All memories ranked by how far their values raise a token's logit above the mean of all tokens."""
     tables = await run_in_threadpool(lambda: studied(request).tables)
     chosen = parse_layers(layers, len(tables.study.manifest["model"]["memories"])) if layers else None
     asked: dict[str, Any] = {"layers": chosen, "count": count}

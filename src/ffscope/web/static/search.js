@@ -60,10 +60,9 @@ async function rankAll(view) {
     const ranked = await askModel("/search/token.json", asked, { waiting: say, place: "search" });
     replace(view.results, resultsTable(view, ranked.rows));
     view.body.append(...ranked.rows.map((row) => resultRow(view, row)));
-    const all = countOf(ranked.count, "memory", "memories");
-    replace(view.status,
-      `The ${whole(ranked.rows.length)} of ${all} whose values add most to the logit of `, token(ranked.token.token),
-      `; ranks are among ${whole(ranked.vocabulary)} tokens. `, searchLink({ promotes, layers }, "Search the 20 top tokens"));
+    replace(view.status, `The ${whole(ranked.rows.length)} of ${whole(ranked.count)} memories that most raise the logit of `,
+      token(ranked.token.token), ` above the mean of all ${whole(ranked.vocabulary)} tokens. `,
+      searchLink({ promotes, layers }, "Search the 20 top tokens"));
   } catch (error) {
     if (!isTakenBack(error)) showProblem(view, error);
   }
@@ -73,7 +72,7 @@ async function rankAll(view) {
 function rankAllOffer({ about, asked: { promotes, layers } }) {
   if (!promotes || !about.model) return null;
   return h("p", searchLink({ promotes, layers, all: "yes" }, "Rank all memories for the token ", h("bdi", cutText(promotes, 60))),
-    ", by what their values add to its logit.");
+    ", by how far their values raise its logit above the mean of all tokens.");
 }
 
 function showProblem(view, error) {

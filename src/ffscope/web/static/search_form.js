@@ -36,10 +36,11 @@ export function searchForm(submit) {
   const choices = Object.entries(CHOICE_FIELDS).map(([name, [word, options]]) =>
     h("label", word, h("select", { name }, ["", ...options].map((value) => h("option", { value }, value || "any")))));
   const loose = h("label.check", h("input", { name: "loose", type: "checkbox" }), LOOSE);
+  texts.splice(Object.keys(TEXT_FIELDS).indexOf("promotes") + 1, 0, loose);
   const note = h("p.quiet.small.below", "Only the 20 top tokens of every value are searched. Type a token as pages spell it: ",
     h("bdi.token", "␣of"), " has a leading space, for which a plain space works too.");
   const clear = h("button", { type: "button", onclick: () => clearForm(form) }, "Clear");
-  const form = h("form.filters", { role: "search", "aria-label": "Search memories" }, texts, loose, choices, note,
+  const form = h("form.filters", { role: "search", "aria-label": "Search memories" }, texts, choices, note,
     h("details", h("summary", "By numbers"), h("div.filters", Object.entries(RANGE_FIELDS).map(rangeField))),
     h("div.buttons", h("button.main", { type: "submit" }, "Search"), clear));
   form.addEventListener("submit", (event) => {

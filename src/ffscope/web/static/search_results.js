@@ -17,7 +17,7 @@ const RESULT_COLUMNS = [
     cell: (row) => real(row.promoted?.probability),
   },
   {
-    head: "Logit", title: "What the value adds to the token’s logit when the coefficient is 1", logit: true, number: true,
+    head: "Logit", title: "The token’s logit in the value, above the mean of all tokens", logit: true, number: true,
     cell: (row) => real(row.logit),
   },
   { head: "Trigger", trigger: true },

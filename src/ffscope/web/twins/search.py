@@ -15,7 +15,8 @@ from ffscope.web.twins.rows import Row, shown
 class MatchRow:
     """A memory with its measures; null are those of stages that have not been done, or all where it was left out of the study.
 
-    `promoted` is the token that was asked for, `logit` what the value adds to its logit, which only the model knows.
+    `promoted` is the token that was asked for, `logit` its logit in the value above the mean of all tokens, which only the model
+    knows.
     """
 
     memory: str
@@ -50,7 +51,7 @@ class SearchTwin:
 
 @dataclass(frozen=True)
 class TokenTwin:
-    """The memories that promote a token most, of how many, the first by what their values add to its logit."""
+    """The memories that promote a token most, of how many: the highest logit above the mean of all tokens first."""
 
     token: Token
     count: int
