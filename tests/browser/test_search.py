@@ -113,7 +113,7 @@ def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still,
     shown = columns_of(page, "Rank", "Probability", "Logit")
     assert [int(row[0]) for row in shown] == [row.rank for row in ranked.rows]
     assert [float(row[2].replace("−", "-")) for row in shown] == pytest.approx(
-        [row.logit for row in ranked.rows], rel=6e-3
+        [row.logit for row in ranked.rows], rel=6e-3, abs=1e-5
     )
     page.get_by_role("link", name="Search the 20 top tokens").click()
     expect(page.get_by_role("status").filter(has_text="millisecond")).to_be_visible()
