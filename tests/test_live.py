@@ -873,6 +873,39 @@ def test_what_cannot_be_generated(tokenizer):
         live.generate(TEXT, new_tokens=3, interventions=Interventions.parse("L0.99"))
 
 
+# --- promoters of a token ---
+
+
+@pytest.mark.parametrize("lens", ["norm", "raw"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "opt"])
+def test_promoters_are_ranked_as_all_values_read_whole(name, lens, tokenizer, monkeypatch):
+    monkeypatch.setattr("ffscope.models.lens._LOGITS", 2**11)  # several chunks a layer
+    live = live_of(name, tokenizer, lens=lens)
+    reading, token = live.model.lens(lens), 40
+    logits = torch.cat([reading.values(layer) for layer in range(live.model.layers)])
+    names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
+    above = logits[:, token] - logits.mean(-1)
+    order = above.argsort(descending=True, stable=True)[:10].tolist()
+    found = live.promoters(f"#{token}", count=10)
+    plain(found)
+    assert (found.token.id, found.memories, found.vocabulary) == (token, len(names), logits.shape[1])
+    assert [row.memory for row in found.rows] == [names[i] for i in order]
+    assert [row.logit for row in found.rows] == pytest.approx(above[order].tolist(), rel=1e-4, abs=1e-5)
+    assert [row.rank for row in found.rows] == [int((logits[i] > logits[i, token]).sum()) + 1 for i in order]
+    assert [row.probability for row in found.rows] == pytest.approx(
+        logits[order].softmax(-1)[:, token].tolist(), rel=1e-4
+    )
+    some = live.promoters(f"#{token}", layers=[1], count=1000)
+    assert {row.memory for row in some.rows} == {name for name in names if name.startswith("L1.")}
+
+
+def test_a_token_without_a_lens_or_a_name_has_no_promoters(tokenizer):
+    with pytest.raises(InputError, match="There is no token #99999"):
+        live_of("llama", tokenizer).promoters("#99999")
+    with pytest.raises(LensError, match="has no unembedding"):
+        live_of("vit", None).promoters("#1")
+
+
 # --- stopping ---
 
 
@@ -893,6 +926,7 @@ class After:
         lambda live, stop: live.coefficients(Memory(2, 1), [[5, 6], [7]], stop=stop),
         lambda live, stop: live.text_coefficients(Memory(2, 1), TEXT, stop=stop),
         lambda live, stop: live.similar(Memory(2, 1), stop=stop),
+        lambda live, stop: live.promoters("#40", stop=stop),
         lambda live, stop: live.prompt(TEXT, interventions=CHANGED, stop=stop),
         lambda live, stop: live.why(TEXT, a="a", b="b", stop=stop),
         lambda live, stop: live.memories(TEXT, stop=stop),

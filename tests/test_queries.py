@@ -17,7 +17,8 @@ from ffscope.analysis.triggers import Searching
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.pipeline import triggers
-from ffscope.queries import memory_page
+from ffscope.queries import Found, memory_page
+from ffscope.queries.gist import gist
 
 HOSTILE = "Hi <script>alert</script> [bold]you. A\x1b[31mb \u202eevil. Plain <b>end</b>."
 
@@ -41,6 +42,28 @@ def test_a_page_has_the_triggers_and_their_text(study):
         assert trigger.title == "a.txt"
         assert any(text.startswith(trigger.before) for text in texts)
     assert all(trigger.coefficient < 0 for trigger in page.negative)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "promotes", "dead", "line"),
+    [
+        (["ends with *of*", "other"], ["␣which", "␣whom"], False, "Fires on: ends with “of” · promotes ␣which ␣whom"),
+        ([], list("abcdefg"), False, "Fires on: no pattern found · promotes a b c d e"),
+        ([], ["a"], True, "Fires on: no prefix of the corpus · promotes a"),
+        (None, ["a"], False, "promotes a"),
+        (["topic"], None, False, "Fires on: topic"),
+        (["topic"], [], False, "Fires on: topic"),
+        (None, None, False, "Its patterns and its value have not been read yet."),
+    ],
+)
+def test_a_gist_says_what_is_known(patterns, promotes, dead, line):
+    known = patterns and [Found("machine", "shallow", text, [1], None, None) for text in patterns]
+    assert gist(known, promotes, dead=dead) == line
+
+
+def test_show_says_what_a_memory_does_first(study):
+    result = CliRunner().invoke(app, ["show", str(study.folder), "L0.2"])
+    assert result.stdout.splitlines()[1] == memory_page(study.folder, "L0.2").gist
 
 
 def test_show_prints_what_the_query_gives(study):

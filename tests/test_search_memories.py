@@ -12,8 +12,9 @@ import ffscope
 from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
-from ffscope.queries import Tables, reading
+from ffscope.queries import Tables, memory_page, reading
 from ffscope.queries.search import RANGES, SORTS, Wanted, search
+from ffscope.tokens import visible
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,7 @@ def _plain(folder):
             "prefixes": [],
             "patterns": [],
             "promotes": values[key]["top_text"],
+            "top_probs": values[key]["top_probs"],
             "fires": row["fired"] / row["seen"],
             "mean": row["mean"],
             "maximum": row["maximum"],
@@ -97,15 +99,63 @@ def test_a_text_behind_the_trigger_token_does_not_count(study, tables):
     assert {row.memory for row in find(tables, trigger=text).rows} == expected
 
 
-@pytest.mark.parametrize("token", ["a", "E", " t ", ".", "zz"])
-def test_by_a_promoted_token(study, tables, token):
-    wanted = token.strip().lower()
-    expected = {
-        name
-        for name, one in plain(study).items()
-        if any(spelt.strip("␣").lower() == wanted for spelt in one["promotes"])
-    }
-    assert {row.memory for row in find(tables, promotes=token).rows} == expected
+def by_token(study, matches):
+    """Of every memory with a promoted token that matches, the first such: its rank, spelling and probability."""
+    found = {}
+    for name, memory in plain(study).items():
+        ranked = enumerate(zip(memory["promotes"], memory["top_probs"], strict=True), 1)
+        match = next(((rank, *one) for rank, one in ranked if matches(one[0])), None)
+        if match:
+            found[name] = match
+    return found
+
+
+@pytest.mark.parametrize("token", ["a", "E", "␣", " ", "t ", "␣t", ".", "zz"])
+def test_by_a_promoted_token_as_it_is_typed(study, tables, token):
+    expected = by_token(study, lambda spelt: spelt == visible(token))
+    found = find(tables, promotes=token)
+    assert {
+        row.memory: (row.promoted.rank, row.promoted.token, row.promoted.probability) for row in found.rows
+    } == expected
+    places = [(row.promoted.rank, -row.promoted.probability) for row in found.rows]
+    assert places == sorted(places)  # by default the best rank comes first, then the highest probability
+    assert find(tables, trigger="a").rows[0].promoted is None
+
+
+@pytest.mark.parametrize("token", ["a", "E", " T ", "␣t", ".", "zz"])
+def test_by_a_promoted_token_whatever_its_case_and_spaces(study, tables, token):
+    wanted = token.strip(" ␣").lower()
+    expected = by_token(study, lambda spelt: spelt.strip("␣").lower() == wanted)
+    found = find(tables, promotes=token, loose="yes")
+    assert {
+        row.memory: (row.promoted.rank, row.promoted.token, row.promoted.probability) for row in found.rows
+    } == expected
+
+
+def test_case_matters_unless_the_search_is_loose(study, tables):
+    letters = {one for memory in plain(study).values() for one in memory["promotes"] if one.isalpha()}
+    letter = next(one for one in sorted(letters) if one.swapcase() in letters)
+    strict = {row.promoted.token for row in find(tables, promotes=letter).rows}
+    loose = {row.promoted.token for row in find(tables, promotes=letter, loose="yes").rows}
+    assert strict == {letter}
+    assert loose >= {letter, letter.swapcase()}
+
+
+def test_the_command_shows_rank_and_probability_of_the_token(study, tables):
+    row = find(tables, promotes="a").rows[0]
+    shown = CliRunner().invoke(app, ["search", str(study.folder), "--promotes", "a", "--count", "1"]).stdout
+    assert shown.splitlines()[1].split()[:4] == ["memory", "token", "rank", "probability"]
+    assert shown.splitlines()[2].split()[:4] == [
+        row.memory,
+        "a",
+        str(row.promoted.rank),
+        f"{row.promoted.probability:.2g}",
+    ]
+    count = find(tables, promotes="A", loose="yes").count
+    loose = CliRunner().invoke(app, ["search", str(study.folder), "--promotes", "A", "--loose"]).stdout
+    assert loose.startswith(f"{count} memories match")
+    text = " ".join(CliRunner().invoke(app, ["search", "--help"], env={"COLUMNS": "300"}).stdout.split())
+    assert "Only the 20 top tokens of every value are searched" in text
 
 
 def test_by_pattern_and_kind(study, tables):
@@ -155,17 +205,19 @@ def test_everything_at_once_and_answers(study, tables):
 @pytest.mark.parametrize("sort", SORTS)
 def test_sorted_both_ways_with_unknown_last(tables, sort):
     for said in (sort, f"-{sort}"):
-        found = find(tables, sort=said, trigger="a")
+        found = find(tables, sort=said, trigger="a", promotes="a")
 
         def number(row):
             if sort == "memory":
                 return tuple(map(int, row.memory[1:].split(".")))
+            if sort in ("rank", "probability"):
+                return getattr(row.promoted, sort)
             return row.hits if sort == "hits" else row.measures[sort]
 
         numbers = [number(row) for row in found.rows]
         known = [one for one in numbers if one is not None]
         assert numbers[: len(known)] == known
-        up = (sort in ("memory", "next_rank")) != said.startswith("-")
+        up = (sort in ("rank", "memory", "next_rank")) != said.startswith("-")
         assert known == sorted(known, reverse=not up)
 
 
@@ -184,6 +236,7 @@ def test_pages_of_an_answer_are_parts_of_it(tables):
         ({"precision": "nan.."}, "precision is a range such as"),
         ({"precision": "1e999.."}, "precision is a range such as"),
         ({"agrees": "maybe"}, "agrees is yes or no"),
+        ({"loose": "maybe"}, "loose is yes or no"),
         ({"kind": "deep"}, "There is no kind 'deep'"),
         ({"sort": "colour"}, "Nothing is sorted by 'colour'"),
         ({"trigger": "x" * 1001}, "at most 1,000"),
@@ -222,6 +275,15 @@ def test_the_command_gives_the_same_rows(study, tables):
     assert "--where names a measure" in str(refused.exception)
 
 
+def test_show_says_the_rank_of_the_next_token_beside_agreement(study):
+    page = memory_page(study, "L1.4")
+    shown = CliRunner().invoke(app, ["show", str(study.folder), "L1.4"]).stdout
+    vocab = study.manifest["model"]["vocab"]
+    assert f"the next token of its top trigger has rank {page.value.next_rank} of {vocab} in the value" in shown
+    answer = "yes" if page.value.agrees else "no"
+    assert f"agreement (top token of the value = next token of the top trigger): {answer}" in shown
+
+
 def test_letters_that_lower_to_more_than_one_and_tokens_as_pages_spell_them(study, tmp_path):
     copy = tmp_path / "study"
     shutil.copytree(study.folder, copy)
@@ -232,8 +294,8 @@ def test_letters_that_lower_to_more_than_one_and_tokens_as_pages_spell_them(stud
         for text in ("İ", "İstanbul", "ΟΔΟΣ", "istanbul"):
             assert find(tables, trigger=text).count, text
         spelt = next(row.measures["top"] for row in find(tables, sort="memory").rows if row.measures["top"].strip("␣"))
-        with_space = {row.memory for row in find(tables, promotes=f"␣{spelt.strip('␣')}").rows}
-        assert with_space == {row.memory for row in find(tables, promotes=spelt.strip("␣")).rows} != set()
+        with_space = {row.memory for row in find(tables, promotes=f"␣{spelt.strip('␣')}", loose="yes").rows}
+        assert with_space == {row.memory for row in find(tables, promotes=spelt.strip("␣"), loose="yes").rows} != set()
 
 
 def test_past_the_end_there_is_still_a_count(tables):

@@ -16,6 +16,7 @@ import ffscope
 from explorer import app_of, client_of, explored_study, served, tiny_model
 from ffscope.annotating.records import read
 from ffscope.html import block, dumped
+from ffscope.live.model import Live
 from ffscope.memory import Memory
 from ffscope.queries import memory_page
 from ffscope.queries.search import Wanted, search
@@ -78,6 +79,20 @@ def test_a_memorys_twin_is_what_the_library_says(client, study):
         assert [row["rank"] for row in twin["sample"]] == [one.rank for one in page.sample]
         assert {row["sentence"] for row in twin["quantiles"]} <= {row["sentence"] for row in twin["sample"]}
         assert [one["description"] for one in twin["patterns"]] == [one.description for one in page.patterns]
+
+
+def test_a_memorys_gist_is_its_first_pattern_and_its_first_tokens(client, study):
+    for name in ("L0.3", "L2.21"):
+        twin, page = get(client, f"/{name.replace('.', '/')}.json"), memory_page(study.folder, name)
+        pattern, *_ = page.patterns
+        promoted = " ".join(token for token, _ in page.value.promotes[:5])
+        assert twin["gist"] == page.gist
+        assert page.gist.startswith("Fires on: ")
+        assert page.gist.endswith(f" · promotes {promoted}")
+        assert (
+            page.gist.translate(str.maketrans("“”", "**")) == f"Fires on: {pattern.description} · promotes {promoted}"
+        )
+        assert twin["value"]["vocabulary"] == study.manifest["model"]["vocab"]
 
 
 def test_similar_memories_share_what_they_are_said_to(client, study):
@@ -380,6 +395,19 @@ def test_the_coefficients_of_sentences_are_those_of_the_study(live, study):
     assert twin["maximum"] == page.maximum
     for wrong in ("1-9", "x", ",".join(map(str, range(101))), "99999999", ""):
         assert live.get("/L1/4/coefficients.json", params={"sentences": wrong}).status_code in (400, 404)
+
+
+def test_all_memories_are_ranked_for_any_token(live, study, tokenizer):
+    twin = get(live, "/search/token.json", token="#40", count=7)
+    ranked = Live(tiny_model(tokenizer), bos=True).promoters("#40", count=7)
+    assert [(row["memory"], row["promoted"]["rank"]) for row in twin["rows"]] == [
+        (row.memory, row.rank) for row in ranked.rows
+    ]
+    assert [row["logit"] for row in twin["rows"]] == pytest.approx([row.logit for row in ranked.rows])
+    assert twin["count"] == sum(study.manifest["model"]["memories"])
+    fires = {row.memory: row.measures["fires"] for row in search(study, Wanted.parse({}, limit=1000)).rows}
+    assert [row["fires"] for row in twin["rows"]] == [fires[row["memory"]] for row in twin["rows"]]
+    assert {row["memory"][:3] for row in get(live, "/search/token.json", token="#40", layers="1")["rows"]} == {"L1."}
 
 
 def test_switching_off_gives_the_numbers_of_the_python_call(live, tokenizer):

@@ -28,6 +28,7 @@ from ffscope.options import (
     SearchKind,
     SearchLayers,
     SearchLimit,
+    SearchLoose,
     SearchPattern,
     SearchPromotes,
     SearchSort,
@@ -91,6 +92,7 @@ def search(
     study: StudyFolder,
     trigger: SearchTrigger = "",
     promotes: SearchPromotes = "",
+    loose: SearchLoose = False,
     pattern: SearchPattern = "",
     kind: SearchKind = "",
     layers: SearchLayers = "",
@@ -104,6 +106,7 @@ def search(
     from ffscope.queries.search import Wanted, search
 
     said = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
+    said["loose"] = "yes" if loose else ""
     found = search(study, Wanted.parse({**said, **parse_where(where or [])}, limit=count))
     if json_:
         out.print_json(json.dumps(asdict(found)))

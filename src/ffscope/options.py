@@ -145,7 +145,17 @@ MostTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most token
 MostNew = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Most tokens that are generated.")]
 
 SearchTrigger = Annotated[str, typer.Option("--trigger", help="Text that a trigger holds; case does not matter.")]
-SearchPromotes = Annotated[str, typer.Option("--promotes", help="A token that the value promotes.")]
+SearchPromotes = Annotated[
+    str,
+    typer.Option(
+        "--promotes",
+        help="A token, spelt as it is shown (␣ for a leading space; a plain one works too). "
+        "Only the 20 top tokens of every value are searched.",
+    ),
+]
+SearchLoose = Annotated[
+    bool, typer.Option("--loose", help="Ignore the promoted token's case and the spaces around it.")
+]
 SearchPattern = Annotated[str, typer.Option("--pattern", help="Words of a pattern's description.")]
 SearchKind = Annotated[str, typer.Option("--kind", help="Kind of the patterns: shallow, semantic, both or none.")]
 SearchLayers = Annotated[str, typer.Option("--layers", help="Layers, such as 0,24-29.")]
@@ -157,7 +167,9 @@ SearchWhere = Annotated[
         "Measures: fires, mean, maximum, max_prob, norm, next_rank, precision, patterns.",
     ),
 ]
-SearchSort = Annotated[str, typer.Option("--sort", help="hits, memory or a measure; a minus in front turns it round.")]
+SearchSort = Annotated[
+    str, typer.Option("--sort", help="hits, rank, probability, memory or a measure; a minus in front turns it round.")
+]
 SearchLimit = Annotated[int, typer.Option("--count", min=1, max=1000, help="Memories shown.")]
 
 Site = Annotated[Path, typer.Option("--out", help="A new or empty folder for the pages.")]

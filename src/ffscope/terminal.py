@@ -7,10 +7,10 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 out = Console(highlight=False)
 out.width = max(out.width, 80)  # a narrower table says nothing
 err = Console(stderr=True, highlight=False)
-_LOG_FIRST, _LOG_EVERY = (
-    2.0,
-    10.0,
-)  # seconds to the first line of progress where there is no terminal, and from one to the next
+AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
+_LOG_FIRST, _LOG_EVERY = 2.0, 10.0  # seconds to the first line of progress without a terminal, and between lines
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
 
 
@@ -254,6 +252,7 @@ def print_memory(page: "MemoryPage", count: int) -> None:
         f"mean {page.mean:.3g}, highest {page.maximum:.4g}"
     )
     out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)
+    out.print(Text(visible(page.gist, longest=None), style="bold"), soft_wrap=True)
     if page.value is not None and page.value.promotes:
         _print_value(page.value)
     for found in page.patterns or []:
@@ -272,22 +271,15 @@ def print_memory(page: "MemoryPage", count: int) -> None:
 
 
 def print_matches(found: "Matches") -> None:
-    """The memories that a search found, each with the first of its triggers that holds the text."""
+    """The memories that match, each with the first of its triggers that contains the text and the promoted token."""
     shown = f", the first {len(found.rows):,} shown" if len(found.rows) < found.count else ""
     out.print(f"{found.count:,} memories match{shown} ({1000 * found.seconds:.0f} ms)")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("memory", "fires", "top token", "max_prob", "precision", "pattern"):
-        table.add_column(name, justify="left" if name in ("memory", "top token", "pattern") else "right", no_wrap=True)
+    columns = _PROMOTED_COLUMNS if any(row.promoted for row in found.rows) else _MATCH_COLUMNS
+    for name, (justify, _) in columns.items():
+        table.add_column(name, justify=justify, no_wrap=True)
     for row in found.rows:
-        told = row.measures
-        table.add_row(
-            Text(row.memory, style="magenta"),
-            f"{told['fires']:.1%}",
-            Text(visible(told.get("top") or "–", 16), style="cyan"),
-            "–" if told.get("max_prob") is None else f"{told['max_prob']:.2g}",
-            "–" if told.get("precision") is None else f"{told['precision']:.0%}",
-            Text(visible(told.get("pattern") or "–", 48)),
-        )
+        table.add_row(*(cell(row) for _, cell in columns.values()))
         if row.trigger is not None:
             room = out.width - 24
             before = visible(row.trigger.before, longest=None)[-room:]
@@ -302,6 +294,35 @@ def print_matches(found: "Matches") -> None:
             )
     if found.rows:
         out.print(table)
+
+
+def _share(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0%}"
+
+
+def _small(number: float | None) -> str:
+    return "–" if number is None else f"{number:.2g}"
+
+
+_Column = tuple[Literal["left", "right"], Callable[[Any], Text | str]]
+_MEMORY: dict[str, _Column] = {"memory": ("left", lambda row: Text(row.memory, style="magenta"))}
+_FIRES: dict[str, _Column] = {"fires": ("right", lambda row: f"{row.measures['fires']:.1%}")}
+_MATCH_COLUMNS: dict[str, _Column] = {
+    **_MEMORY,
+    **_FIRES,
+    "top token": ("left", lambda row: Text(visible(row.measures.get("top") or "–", 16), style="cyan")),
+    "max_prob": ("right", lambda row: _small(row.measures.get("max_prob"))),
+    "precision": ("right", lambda row: _share(row.measures.get("precision"))),
+    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 48))),
+}
+_PROMOTED_COLUMNS: dict[str, _Column] = {
+    **_MEMORY,
+    "token": ("left", lambda row: Text(visible(row.promoted.token, 16), style="cyan")),
+    "rank": ("right", lambda row: str(row.promoted.rank)),
+    "probability": ("right", lambda row: _small(row.promoted.probability)),
+    **_FIRES,
+    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 24))),
+}
 
 
 def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:
@@ -336,6 +357,10 @@ def _print_value(value: "Value") -> None:
     if value.precision is not None:
         first = visible(value.promotes[0][0], 20)
         out.print(Text.assemble((first, "cyan"), f" follows {value.precision:.0%} of its triggers"))
+    if value.agrees is not None:
+        rank = "has no rank" if value.next_rank is None else f"has rank {value.next_rank:,} of {value.vocabulary:,}"
+        out.print(f"the next token of its top trigger {rank} in the value")
+        out.print(f"{AGREEMENT}: {'yes' if value.agrees else 'no'}")
 
 
 def _print_pattern(found: "Found") -> None:

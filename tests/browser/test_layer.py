@@ -37,7 +37,7 @@ def sorted_by(columns, name, *, down):
 def test_a_head_sorts_both_ways(browse, still):
     page = browse(f"{still}/L1")
     columns = twin_of(page, "/L1.json")["columns"]
-    for head, name in (("Maximum", "maximum"), ("next_rank", "next_rank"), ("Fires", "fires")):
+    for head, name in (("Maximum", "maximum"), ("Next rank", "next_rank"), ("Fires", "fires")):
         of_head = page.get_by_role("columnheader", name=head)
         expect(of_head).to_have_attribute("aria-sort", "none")
         for way, down in (("descending", True), ("ascending", False)):
@@ -106,8 +106,8 @@ def test_agreement_and_death_are_filters_too(browse, still):
     for label, choice, count, first in (
         ("State", "dead", 2, "L1.3"),
         ("State", "fires", 20, "L1.0"),
-        ("Agrees", "no", 20, "L1.2"),
-        ("Agrees", "yes", 1, "L1.1"),
+        ("Agreement", "no", 20, "L1.2"),
+        ("Agreement", "yes", 1, "L1.1"),
     ):
         page.get_by_role("button", name="Clear").click()
         page.get_by_label(label).select_option(choice)

@@ -47,3 +47,29 @@ def test_dark_and_light_are_ones_own_choice_too(browse, site):
     assert brightness(dark) > 600
     dark.get_by_role("button", name="Colours: light").click()
     assert brightness(dark) < 120
+
+
+# Targets that are smaller than 24 × 24 pixels (WCAG 2.5.8). Links inside a sentence may be.
+SMALL = """() => [...document.querySelectorAll("button, input, select, textarea, summary, header a, nav a, a.name")]
+  .filter((one) => one.checkVisibility())
+  .map((one) => [one.outerHTML.slice(0, 120), one.getBoundingClientRect()])
+  .filter(([, box]) => box.width < 24 || box.height < 24).map(([said, box]) => `${said} ${box.width} × ${box.height}`)"""
+TARGETS = {
+    "/": "How it was made",
+    "/L1": "22 memories",
+    "/L1/4?text=The+cat+sat+on+a+mat": "All numbers",
+    "/search?trigger=a&promotes=q": "memories in",
+    "/search?promotes=q&all=yes": "Search the 20 top tokens",
+    "/L1/99": "This cannot be shown",
+}
+
+
+@pytest.mark.parametrize("width", [1440, 400])
+def test_everything_that_is_pressed_is_large_enough(browse, site, width):
+    browse.expects("status of 404")
+    page = browse(site, width=width, height=900)
+    for path, words in TARGETS.items():
+        page.goto(f"{site}{path}")
+        expect(page.get_by_role("main")).to_contain_text(words)
+        page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+        assert page.evaluate(SMALL) == [], path

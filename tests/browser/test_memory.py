@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import torch
@@ -80,6 +81,30 @@ def test_tokens_have_the_coefficients_of_the_python_call(browse, site, study, mo
         assert len(shown) == min(len(expected), row["position"] + 25)
         heat = example.locator(".trigger").evaluate("(one) => Number(one.style.getPropertyValue('--heat'))")
         assert heat == pytest.approx(row["coefficient"] / memory_page(study.folder, mutated).maximum, abs=0.002)
+
+
+def test_rows_in_the_window_are_coloured_first_in_one_question(browse, site):
+    """And all others in a second one."""
+    asked = []
+
+    def watch(page):
+        page.on("request", lambda request: "coefficients.json" in request.url and asked.append(request.url))
+        page.route("**/L1/4.json", many)
+
+    def many(route):
+        twin = route.fetch().json()
+        first = twin["triggers"][0]
+        twin["triggers"] = [{**first, "rank": rank, "sentence": rank, "folded": []} for rank in range(1, 16)]
+        route.fulfill(body=json.dumps(twin), content_type="application/json")
+
+    page = browse(f"{site}/L1/4", before=watch, width=1280, height=600)
+    expect(page.get_by_text("Tokens are coloured by their coefficient")).to_be_visible()
+    visible = page.get_by_role("article").evaluate_all(
+        "(all) => all.filter((one) => one.getBoundingClientRect().top < innerHeight).length"
+    )
+    questions = [list(map(int, parse_qs(urlsplit(url).query)["sentences"][0].split(","))) for url in asked]
+    assert 0 < visible < 15
+    assert questions == [list(range(1, visible + 1)), list(range(visible + 1, 16))]
 
 
 def test_tabs_show_other_prefixes_and_are_in_the_link(browse, still):
@@ -289,6 +314,39 @@ def test_an_unknown_memory_is_a_page_that_says_so(browse, still, path):
     expect(page.get_by_role("heading", name="Layers")).to_be_visible()
 
 
+def test_a_line_on_top_says_what_it_does_and_leads_to_the_prompt_page(browse, still, mutated):
+    page = browse(address_of(still, mutated))
+    twin = twin_of(page, f"/{mutated.replace('.', '/')}.json")
+    line = page.locator("h1 ~ p, .title ~ p").first
+    expect(line).to_contain_text(twin["gist"])
+    top = twin["triggers"][0]
+    page.get_by_role("link", name="Open its top trigger as a prompt").click()
+    page.wait_for_url(re.compile("/prompt"))
+    text = "".join(top["tokens"][: top["position"] + 1])
+    assert parse_qs(urlsplit(page.url).query) == {"text": [text]}
+
+
+@pytest.mark.parametrize(
+    ("rank", "agrees", "words"),
+    [(2, False, "ranks 2nd of 49,152"), (1, True, "ranks 1st of 49,152"), (None, False, "has no rank")],
+)
+def test_the_rank_of_the_next_token_is_said_beside_agreement(browse, still, rank, agrees, words):
+    def rank_it(route):
+        twin = route.fetch().json()
+        twin["value"] |= {"agrees": agrees, "next_rank": rank, "vocabulary": 49152}
+        route.fulfill(body=json.dumps(twin), content_type="application/json")
+
+    page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", rank_it))
+    mark = "yes" if agrees else "no"
+    expect(page.locator(".summary")).to_contain_text(
+        f"the next token of its top trigger {words} in the value (agreement: {mark})."
+    )
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    expect(part).to_contain_text(f"the next token of its top trigger {words} in the value")
+    expect(part).to_contain_text(f"Agreement: top token of the value = next token of the top trigger: {mark}.")
+    expect(page.get_by_role("main")).not_to_contain_text("do not agree")
+
+
 def test_a_dead_memory_is_said_to_be(browse, still):
     def die(route):
         twin = route.fetch().json()
@@ -299,7 +357,7 @@ def test_a_dead_memory_is_said_to_be(browse, still):
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", die))
     expect(page.get_by_role("main")).to_contain_text("Dead: it fired on no prefix of the corpus.")
     expect(page.get_by_role("tabpanel")).to_contain_text("This memory is dead")
-    expect(page.get_by_role("main")).to_contain_text("there is no trigger to hold it against")
+    expect(page.get_by_role("main")).to_contain_text("there is no trigger to compare it with")
 
 
 def test_without_the_model_live_parts_say_what_they_need(browse, still):

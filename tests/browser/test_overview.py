@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -134,9 +135,28 @@ def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="L2.13", exact=True)).to_be_visible()
     box = page.get_by_role("searchbox", name="Go to a memory or layer")
-    box.fill("nonsense")
-    box.press("Enter")
-    assert box.evaluate("(box) => box.validationMessage") == "Write a memory as L12.345, or a layer as L12."
-    box.fill("1")
+    box.fill("L1")
     box.press("Enter")
     expect(page.get_by_role("heading", name="Layer 1", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("words", ["the cat", "19", " on a"])
+def test_what_is_no_name_is_searched_for_in_the_triggers(browse, still, words):
+    page = browse(still)
+    box = page.get_by_role("searchbox", name="search the triggers")
+    expect(box).to_have_attribute("placeholder", "L12.345 or words")
+    box.fill(words)
+    box.press("Enter")
+    expect(page.get_by_label("A trigger contains")).to_have_value(words)
+    assert parse_qs(urlsplit(page.url).query) == {"trigger": [words]}
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/L1/99", "/L77"])
+def test_a_page_that_says_why_there_is_none_has_the_box_too(browse, still, path):
+    browse.expects("status of 404")
+    page = browse(f"{still}{path}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
+    page.keyboard.press("/")
+    page.keyboard.type("L1.3")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="L1.3", exact=True)).to_be_visible()

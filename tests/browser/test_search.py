@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browser.pages import cells, numbers
+from ffscope.live.model import Live
 from ffscope.queries.search import Wanted, search
 
 pytestmark = pytest.mark.browser
@@ -59,13 +60,68 @@ def test_by_the_text_of_triggers(browse, still, study):
     assert "".join(marked).lower() == "cat"
 
 
-def test_by_a_promoted_token_and_a_layer(browse, still, study):
+def columns_of(page, *heads):
+    """Some columns of the results, row by row."""
+    table = cells(page.get_by_role("region", name="Results").locator("table"))
+    places = [table[0].index(head) for head in heads]
+    return [[row[place] for place in places] for row in table[1:]]
+
+
+def test_by_a_promoted_token_with_its_rank_and_probability(browse, still, study):
     page = browse(f"{still}/search")
-    page.get_by_label("The value promotes").fill(" q ")
+    expect(page.get_by_role("main")).to_contain_text("Only the 20 top tokens of every value are searched.")
+    page.get_by_label("The value promotes").fill("q")
     page.get_by_label("Layers").fill("0,2")
     press_search(page)
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    shows(page, found_by(study, promotes="q", layers="0,2"))
+    found = found_by(study, promotes="q", layers="0,2")
+    shows(page, found)
+    shown = columns_of(page, "Token", "Rank", "Probability")
+    assert [row[:2] for row in shown] == [["q", str(row.promoted.rank)] for row in found.rows]
+    assert [float(row[2]) for row in shown] == pytest.approx([row.promoted.probability for row in found.rows], rel=6e-3)
+    # Another case is another token, unless that is ignored.
+    page.get_by_label("The value promotes").fill("Q")
+    press_search(page)
+    expect(page.get_by_role("status").filter(has_text="millisecond")).to_contain_text(
+        f"{found_by(study, promotes='Q', layers='0,2').count} memor"
+    )
+    page.get_by_label("ignore space and case").check()
+    press_search(page)
+    loose = found_by(study, promotes="Q", layers="0,2", loose="yes")
+    expect(page.get_by_role("status").filter(has_text="millisecond")).to_contain_text(f"{loose.count} memor")
+    shows(page, loose)
+    again = browse(page.url)
+    expect(again.get_by_label("ignore space and case")).to_be_checked()
+    page.get_by_label("The value promotes").fill(" q")
+    press_search(page)
+    expect(page).to_have_url(re.compile(r"promotes=\+q"))  # the space before it is kept
+
+
+def test_a_token_that_is_not_there_can_be_looked_for_loosely(browse, still, study):
+    page = browse(f"{still}/search?promotes=␣q")
+    page.get_by_role("link", name="ignore space and case").click()
+    expect(page.get_by_role("region", name="Results")).to_be_visible()
+    shows(page, found_by(study, promotes="q", loose="yes"))
+
+
+def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still, model):
+    page = browse(f"{site}/search?promotes=q&fires=0.9..")
+    page.get_by_role("link", name="Rank all memories for the token q").click()
+    expect(page.get_by_role("main")).to_contain_text("that most raise the logit of q")
+    ranked = Live(model, bos=True).promoters("q", count=100)
+    assert names_shown(page) == [row.memory for row in ranked.rows]
+    shown = columns_of(page, "Rank", "Probability", "Logit")
+    assert [int(row[0]) for row in shown] == [row.rank for row in ranked.rows]
+    assert [float(row[2].replace("−", "-")) for row in shown] == pytest.approx(
+        [row.logit for row in ranked.rows], rel=6e-3, abs=1e-5
+    )
+    page.get_by_role("link", name="Search the 20 top tokens").click()
+    expect(page.get_by_role("status").filter(has_text="millisecond")).to_be_visible()
+    without = browse(f"{still}/search?promotes=q")
+    expect(without.get_by_role("region", name="Results")).to_be_visible()
+    expect(without.get_by_role("link", name="Rank all memories")).to_have_count(0)
+    without.goto(f"{still}/search?promotes=q&all=yes")
+    expect(without.get_by_role("main")).to_contain_text("Needs the model.")
 
 
 def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):

@@ -111,6 +111,26 @@ class Token:
 
 
 @dataclass(frozen=True)
+class Promoter:
+    """A memory, and a token's place in its value: its rank, its probability, and its logit above the mean of all tokens'."""
+
+    memory: str
+    logit: float
+    rank: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Promoters:
+    """The memories that promote a token most, of how many, and how many tokens the ranks are among."""
+
+    token: Token
+    memories: int
+    vocabulary: int
+    rows: list[Promoter]
+
+
+@dataclass(frozen=True)
 class LayerPush:
     """What a layer's update adds (its biases are in it), and what all else adds that its block wrote: attention, say."""
 

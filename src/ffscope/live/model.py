@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from ffscope.errors import LensError
-from ffscope.live.answers import About, By, RankedMemories, TextCoefficients
+from ffscope.live.answers import About, By, Promoters, RankedMemories, TextCoefficients
 from ffscope.live.asking import Asked, ask, between
 from ffscope.live.coefficients import coefficients_in
 from ffscope.live.editing import known
 from ffscope.live.generating import Generated, can_generate, generate_text, refuse_too_long, refuse_without_words
 from ffscope.live.interventions import Interventions
+from ffscope.live.promoting import rank_promoters
 from ffscope.live.prompting import PromptReading, read_prompt
 from ffscope.live.pushing import Why, explain
 from ffscope.live.ranked import rank_memories
@@ -75,6 +76,14 @@ class Live:
         """The memories of any layer whose values point most nearly where this one's does."""
         between("memories", count, most=_MEMORIES)
         return similar_to(self.model, self.model.memory(memory), count=count, stop=stop)
+
+    def promoters(
+        self, token: str, *, layers: Sequence[int] | None = None, count: int = 50, stop: Stop = never
+    ) -> Promoters:
+        """The memories of all layers, or of some, whose values promote a token most, read by the study's lens."""
+        between("memories", count, most=_MEMORIES)
+        chosen = range(self.model.layers) if layers is None else layers
+        return rank_promoters(self.model, token, lens=self.lens, layers=chosen, count=count, stop=stop)
 
     def prompt(
         self,

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ffscope.models.unembedding import Unembedding, unembedding
 
 LENSES = ("norm", "raw")
 _LOGITS, _LOGITS_ELSEWHERE = 2**24, 2**27  # bytes read at once: what a CPU's caches like, and what fills a GPU
+_ROWS = 2**13  # of E that are held in float32 at once
 
 Map = Callable[[Tensor], Tensor]
 
@@ -26,6 +28,7 @@ class Lens(ABC):
     """Logits over the vocabulary of states (r, o) and of updates (y, v)."""
 
     name: str
+    scale: float = 1.0  # of the logits
 
     def __init__(self, unembedding: Unembedding, layers: Sequence[FeedForward]) -> None:
         self.unembedding = unembedding
@@ -63,6 +66,28 @@ class Lens(ABC):
         """A layer's values as they reach the residual."""
         return written(self.layers[layer], self.layers[layer].values()[chosen])
 
+    @torch.no_grad()
+    def token_logits(self, layer: int, token: int) -> Float[Tensor, "memory"]:
+        """By how much a layer's values raise one token's logit above the mean of all tokens, which a softmax leaves out.
+
+        Where the lens is linear this takes one product with each value, and not one for every token.
+        """
+        if not self.linear:
+            return torch.cat([logits[:, token] - logits.mean(-1) for logits in self.value_chunks(layer)])
+        column = self.unembedding.rows(torch.tensor([token]))[0] - self._mean_row
+        return self._directed(self.value_updates(layer)).to(column.dtype) @ column * self.scale
+
+    @cached_property
+    def _mean_row(self) -> Float[Tensor, "width"]:
+        """The mean of E's rows, made of some at a time."""
+        everyone = torch.arange(self.unembedding.vocab)
+        sums = [self.unembedding.rows(some).sum(0) for some in everyone.split(_ROWS)]
+        return torch.stack(sums).sum(0) / len(everyone)
+
+    @abstractmethod
+    def _directed(self, updates: Tensor) -> Tensor:
+        """Updates as the unembedding gets them."""
+
     @property
     def chunk(self) -> int:
         """How many vectors are read at once where there are many."""
@@ -91,12 +116,15 @@ class RawLens(Lens):
         self.widths = [projection(module) for module in widths]  # from the residual's width to the embedding's
 
     def states(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        for width in self.widths:
-            states = states.to(width.dtype) @ width
-        return self.unembedding.plain(states)
+        return self.unembedding.plain(self._directed(states))
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         return self.states(updates)
+
+    def _directed(self, updates: Tensor) -> Tensor:
+        for width in self.widths:
+            updates = updates.to(width.dtype) @ width
+        return updates
 
 
 class NormLens(Lens):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffscope.errors import MemoryNameError
+from ffscope.memory import Memory
 from ffscope.queries.tables import LONGEST, Tables, Where, reading
 
 # A memory's measures by name, each with the stage that makes it and what it is in SQL.
@@ -66,6 +67,20 @@ def layer_page(where: Where, layer: int) -> LayerPage:
         rows = answer.fetchall()
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         return LayerPage(layer, len(counts), counts[layer], dict(zip(names, map(list, columns), strict=True)))
+
+
+def measures_of(where: Where, memories: list[Memory]) -> dict[str, dict[str, Any]]:
+    """The measures of memories by their names; of a memory that was not searched there are none."""
+    with reading(where) as tables:
+        answer = tables.execute(
+            f"""
+            SELECT m.layer, m.memory, {", ".join(measured(tables))} {joined(tables)}
+            SEMI JOIN (SELECT unnest(?::INT[]) AS layer, unnest(?::INT[]) AS memory) USING (layer, memory)
+            """,
+            [[memory.layer for memory in memories], [memory.memory for memory in memories]],
+        )
+        names = [column[0] for column in answer.description][2:]
+        return {str(Memory(*row[:2])): dict(zip(names, row[2:], strict=True)) for row in answer.fetchall()}
 
 
 def searched_layer(tables: Tables, layer: int) -> int:

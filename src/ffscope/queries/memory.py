@@ -6,6 +6,7 @@ from typing import Any
 
 from ffscope.errors import MemoryNameError
 from ffscope.memory import Memory
+from ffscope.queries.gist import gist
 from ffscope.queries.patterns import Found, patterns_of
 from ffscope.queries.prefixes import Trigger, listed, told
 from ffscope.queries.tables import Tables, Where, checked, reading, spellings
@@ -19,7 +20,8 @@ class Value:
     promotes: list[tuple[str, float]]
     suppresses: list[str]
     agrees: bool | None  # None where the memory has no trigger, or agreement has not been looked at
-    next_rank: int | None
+    next_rank: int | None  # of the token that follows its top trigger, in the value
+    vocabulary: int | None  # how many tokens are ranked; None where the model has no unembedding
     precision: float | None
     token: int | None  # the first of the promoted
 
@@ -29,6 +31,7 @@ class MemoryPage:
     """What a study knows of one memory. `fired` of `seen` prefixes had a coefficient above 0."""
 
     memory: str
+    gist: str  # what it does, in one line
     model: str
     dtype: str
     seen: int
@@ -50,14 +53,17 @@ def memory_page(where: Where, name: str) -> MemoryPage:
         counted = searched(tables, memory)
         negative = listed(tables, "negative_triggers", memory) if tables.has("negative_triggers") else []
         triggers, sample = listed(tables, "triggers", memory), _sampled(counted)
+        value = _value(tables, memory) if study.has("values") else None
+        patterns = patterns_of(tables, memory)
         read = iter(told(tables, [*triggers, *sample, *negative]))  # at once, which is quicker
         return MemoryPage(
             memory=str(memory),
+            gist=gist(patterns, [token for token, _ in value.promotes] if value else None, dead=not triggers),
             model=study.manifest["model"]["source"] or study.manifest["model"]["family"],
             dtype=study.manifest["model"]["dtype"],
             **{name: counted[name] for name in ("seen", "fired", "mean", "maximum", "histogram")},
-            value=_value(tables, memory) if study.has("values") else None,
-            patterns=patterns_of(tables, memory),
+            value=value,
+            patterns=patterns,
             triggers=list(islice(read, len(triggers))),
             sample=list(islice(read, len(sample))),
             negative=list(read),
@@ -97,6 +103,7 @@ def _value(tables: Tables, memory: Memory) -> Value:
         promotes=list(zip(said[: len(top)], probabilities, strict=True)),
         suppresses=said[len(top) :],
         token=top[0] if top else None,
+        vocabulary=tables.study.manifest["model"]["vocab"],
         **_agreement(tables, memory),
     )
 

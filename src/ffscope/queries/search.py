@@ -11,12 +11,14 @@ from ffscope.errors import InputError
 from ffscope.memory import Memory, parse_layers
 from ffscope.queries.layer import MEASURES, joined, measured
 from ffscope.queries.prefixes import Trigger, told
-from ffscope.queries.tables import Tables, Where, reading
+from ffscope.queries.tables import Tables, Where, reading, spellings
+from ffscope.tokens import find_tokens
 
 RANGES = ("fires", "mean", "maximum", "max_prob", "norm", "next_rank", "precision", "patterns")
 ANSWERS = ("dead", "agrees")
 KINDS = ("shallow", "semantic", "both", "none")
-SORTS = ("hits", "memory", *RANGES)
+SORTS = ("hits", "rank", "probability", "memory", *RANGES)
+_RISING = ("rank", "memory", "next_rank")  # the smaller first
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _RANGE = re.compile(rf"\s*({_NUMBER})?\s*\.\.\s*({_NUMBER})?\s*", re.ASCII)
 _MOST, _LONGEST = 1000, 1000  # rows of an answer, characters of a text
@@ -26,12 +28,14 @@ _MOST, _LONGEST = 1000, 1000  # rows of an answer, characters of a text
 class Wanted:
     """What memories are looked for. Every part narrows the search; a part that is left out does not.
 
-    `trigger`: the text of a prefix holds this. `promotes`: one of the value's promoted tokens is this, white space apart.
-    `pattern`: a description holds this. Case does not matter. `ranges` are measures with their ends, either of which may be None.
+    `trigger`: the text of a prefix contains this, whatever its case. `promotes`: one of the value's 20 top tokens is this one, in
+    the spelling of all pages or as typed; with `loose`, whatever its case and the white space around it. `pattern`: a description
+    contains this, whatever its case. `ranges` are measures with their ends, either of which may be None.
     """
 
     trigger: str = ""
     promotes: str = ""
+    loose: bool = False
     pattern: str = ""
     kind: str = ""
     layers: str = ""
@@ -55,6 +59,7 @@ class Wanted:
         words = {name: given.get(name, "") for name in ("trigger", "promotes", "pattern", "kind", "layers", "sort")}
         return cls(
             **words,
+            loose=_answer("loose", given.get("loose", "no")),
             answers={name: _answer(name, given[name]) for name in ANSWERS if name in given},
             ranges={name: _range(name, given[name]) for name in RANGES if name in given},
             limit=min(max(limit, 1), _MOST),
@@ -63,12 +68,23 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Promoted:
+    """A token, with its rank (from 1) and its probability in a value."""
+
+    token: str
+    rank: int
+    probability: float
+
+
+@dataclass(frozen=True)
 class Match:
-    """A memory that was found: how many of its triggers hold the text, the first of these, and all its measures."""
+    """A memory that matches: how many of its triggers contain the text, the first of these, the token that its value promotes, and
+    all its measures. Of several tokens that match loosely, the one with the best rank is given."""
 
     memory: str
     hits: int | None
     trigger: Trigger | None
+    promoted: Promoted | None
     measures: dict[str, Any]
 
 
@@ -91,21 +107,18 @@ def search(where: Where, wanted: Wanted) -> Matches:
         asked: dict[str, Any] = {}
         filters = [*_words(tables, wanted, asked), *_measures(tables, wanted, asked)]
         holding = {"holding": tables.trigger_text.holding(tables, wanted.trigger)} if wanted.trigger else {}
-        hits = (
-            ("h.hits, h.best", "JOIN holding h USING (layer, memory)")
-            if holding
-            else ("NULL AS hits, NULL AS best", "")
-        )
-        column, way = _order(tables, wanted)
+        columns, joins = zip(_hits(wanted), _matched(tables, wanted, asked), strict=True)
+        order = _order(tables, wanted)
         # All measures are looked up only of the few that are shown.
         query = f"""
             WITH found AS (
-                SELECT m.layer, m.memory, {hits[0]}, count(*) OVER () AS found
-                {joined(tables, _stages(wanted, column))} {hits[1]} {"WHERE " + " AND ".join(filters) if filters else ""}
-                ORDER BY {column} {way} LIMIT {wanted.limit} OFFSET {wanted.offset}
+                SELECT m.layer, m.memory, {", ".join(columns)}, count(*) OVER () AS found,
+                    row_number() OVER (ORDER BY {order}) AS place
+                {joined(tables, _stages(wanted, order))} {" ".join(joins)} {"WHERE " + " AND ".join(filters) if filters else ""}
+                ORDER BY place LIMIT {wanted.limit} OFFSET {wanted.offset}
             )
             SELECT f.*, {", ".join(measured(tables))}
-            {joined(tables)} JOIN found f USING (layer, memory) ORDER BY {column.replace("h.", "f.")} {way}
+            {joined(tables)} JOIN found f USING (layer, memory) ORDER BY f.place
         """
         answer = tables.execute(query, asked, **holding)
         names = [column[0] for column in answer.description]
@@ -121,12 +134,6 @@ def _words(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
     if wanted.layers:
         asked["layers"] = parse_layers(wanted.layers, len(tables.study.manifest["model"]["memories"]))
         filters.append("m.layer IN (SELECT unnest($layers::INT[]))")
-    if wanted.promotes:
-        asked["promotes"] = wanted.promotes
-        filters.append(
-            """(m.layer, m.memory) IN (SELECT (layer, memory) FROM promoted WHERE token IN
-            (SELECT token FROM vocabulary WHERE lower(trim(text, '␣⏎⇥⍽ ')) = lower(trim($promotes, '␣⏎⇥⍽ '))))"""
-        )
     if wanted.pattern:
         asked["pattern"] = wanted.pattern
         filters.append(
@@ -134,6 +141,35 @@ def _words(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
             SELECT (layer, memory) FROM patterns WHERE contains(lower(description), lower($pattern)))"""
         )
     return filters
+
+
+def _hits(wanted: Wanted) -> tuple[str, str]:
+    """Columns of how many triggers contain the text, and where they come from."""
+    return (
+        ("h.hits, h.best", "JOIN holding h USING (layer, memory)")
+        if wanted.trigger
+        else ("NULL AS hits, NULL AS best", "")
+    )
+
+
+def _matched(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> tuple[str, str]:
+    """Columns of the promoted token that matches, and where they come from."""
+    names = ("token", "rank", "probability")
+    if not wanted.promotes:
+        return ", ".join(f"NULL AS {name}" for name in names), ""
+    if wanted.loose:
+        asked["promotes"] = wanted.promotes
+        tokens = f"SELECT token FROM vocabulary WHERE {_loosely('text')} = {_loosely('$promotes')}"
+    else:
+        asked["promotes"] = find_tokens(tables.vocabulary, wanted.promotes)
+        tokens = "SELECT unnest($promotes::INT[])"
+    best = ", ".join(f"arg_min({name}, rank) AS {name}" for name in names)
+    matched = f"SELECT layer, memory, {best} FROM promoted WHERE token IN ({tokens}) GROUP BY layer, memory"
+    return ", ".join(f"k.{name}" for name in names), f"JOIN ({matched}) k USING (layer, memory)"
+
+
+def _loosely(text: str) -> str:
+    return f"lower(trim({text}, '␣⏎⇥⍽ '))"
 
 
 def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
@@ -150,26 +186,34 @@ def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str
     return filters
 
 
-def _stages(wanted: Wanted, *more: str) -> set[str]:
+def _stages(wanted: Wanted, order: str = "") -> set[str]:
     """What must have been done for this to be known."""
     sorted_by = wanted.sort.removeprefix("-")
     stages = {MEASURES[name][0] for name in (*wanted.answers, *wanted.ranges, sorted_by) if name in MEASURES}
-    stages |= {stage for stage, said in MEASURES.values() if said in more}
+    stages |= {stage for stage, column in MEASURES.values() if order.startswith(f"{column} ")}
     stages |= {"values"} if wanted.promotes else set()
     return stages | ({"patterns"} if wanted.pattern or wanted.kind else set())
 
 
-def _order(tables: Tables, wanted: Wanted) -> tuple[str, str]:
-    """What is sorted by, and which way."""
-    default = "hits" if wanted.trigger else "max_prob" if tables.study.has("values") else "fires"
-    name = wanted.sort or default
-    # The larger first, but for names and ranks; a minus turns it round.
-    up = (name.removeprefix("-") in ("memory", "next_rank")) != name.startswith("-")
-    name, direction = name.removeprefix("-"), "ASC" if up else "DESC"
+def _order(tables: Tables, wanted: Wanted) -> str:
+    """What is sorted by, and which way: the larger first, but for names and ranks; a minus turns it round."""
+    name = wanted.sort or _default_sort(tables, wanted)
+    up = (name.removeprefix("-") in _RISING) != name.startswith("-")
+    name, direction, opposite = name.removeprefix("-"), *(("ASC", "DESC") if up else ("DESC", "ASC"))
     if name == "memory":
-        return "m.layer", f"{direction}, m.memory {direction}"
-    column = ("h.hits" if wanted.trigger else "NULL::INT") if name == "hits" else MEASURES[name][1]
-    return column, f"{direction} NULLS LAST, m.layer, m.memory"
+        return f"m.layer {direction}, m.memory {direction}"
+    if name == "rank" and wanted.promotes:
+        return f"k.rank {direction}, k.probability {opposite} NULLS LAST, m.layer, m.memory"
+    columns = {name: column for name, (_, column) in MEASURES.items()}
+    columns |= {"hits": "h.hits"} if wanted.trigger else {}
+    columns |= {"probability": "k.probability"} if wanted.promotes else {}
+    return f"{columns.get(name, 'NULL::INT')} {direction} NULLS LAST, m.layer, m.memory"
+
+
+def _default_sort(tables: Tables, wanted: Wanted) -> str:
+    if wanted.promotes:
+        return "rank"
+    return "hits" if wanted.trigger else "max_prob" if tables.study.has("values") else "fires"
 
 
 def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:
@@ -182,11 +226,13 @@ def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:
         [[one[part] for one in best] for part in range(3)],
     )
     triggers = dict(zip((row[:2] for row in found), told(tables, [row[2:] for row in found]), strict=True))
+    spelt = spellings(tables, (row["token"] for row in rows if row["token"] is not None))
     return [
         Match(
             memory=str(Memory(row["layer"], row["memory"])),
             hits=row["hits"],
             trigger=triggers.get((row["layer"], row["memory"])),
+            promoted=None if row["token"] is None else Promoted(spelt[row["token"]], row["rank"], row["probability"]),
             measures={name: row[name] for name in MEASURES if name in row},
         )
         for row in rows

@@ -14,10 +14,16 @@ from ffscope.memory import Memory
 from ffscope.queries.trigger_text import TriggerText
 from ffscope.schemas import SCHEMAS
 from ffscope.study import Study
+from ffscope.tokens import Vocabulary, by_spelling
 
 # Views of what questions have in common, with the tables that they need. Held in memory they are as quick as tables.
 _DERIVED = {
-    "promoted": (("values",), "SELECT layer, memory, unnest(top_tokens) AS token FROM values"),
+    # Every token that a value promotes most, with its rank, from 1.
+    "promoted": (
+        ("values",),
+        """SELECT layer, memory, unnest(top_tokens) AS token, unnest(top_probs) AS probability,
+            generate_subscripts(top_tokens, 1) AS rank FROM values""",
+    ),
     # The machine's first pattern of a memory, and the kinds of all of them.
     "labelled": (
         ("patterns",),
@@ -94,6 +100,11 @@ class Tables:
     def trigger_text(self) -> TriggerText:
         """Where the text of every trigger is."""
         return TriggerText.read(self)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The ids of every spelling."""
+        return by_spelling(text for (text,) in self.rows("SELECT text FROM vocabulary ORDER BY token"))
 
     def hold(self) -> None:
         """Take the tables into memory, one after another; those who ask meanwhile are answered from the files."""

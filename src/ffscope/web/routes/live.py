@@ -10,13 +10,14 @@ from starlette.concurrency import run_in_threadpool
 from ffscope.errors import InputError, MemoryNameError
 from ffscope.live.answers import Generated, PromptReading, RankedMemories, Similar, Why
 from ffscope.live.interventions import Interventions
-from ffscope.memory import Memory, parse_numbers
+from ffscope.memory import Memory, parse_layers, parse_numbers
 from ffscope.public import public_name
 from ffscope.queries import checked
 from ffscope.queries.context import tokens_of
 from ffscope.queries.memory import maximum_of
 from ffscope.web.answers import Json
 from ffscope.web.routes.asking import Layer, Number, Ticket, answers, ask_model, queue, studied
+from ffscope.web.twins.search import TokenTwin, token_twin
 
 router = APIRouter(tags=["model"])
 LONGEST_TEXT = 8000  # characters
@@ -29,7 +30,9 @@ Names = Annotated[Terms, Query(**_SEVERAL, description="Memories and whole layer
 Numbers = Annotated[Terms, Query(**_SEVERAL, description="Memories and whole layers with their numbers: L3.17:2,L4:-1")]
 Positions = Annotated[
     Terms,
-    Query(**_SEVERAL, description="Where the interventions hold; all tokens, or some, from the end when negative: 0,3,-1"),
+    Query(
+        **_SEVERAL, description="Where the interventions hold; all tokens, or some, from the end when negative: 0,3,-1"
+    ),
 ]
 Position = Annotated[
     int, Query(ge=-(10**6), le=10**6, description="A token, BOS included; from the end when negative.")
@@ -131,6 +134,22 @@ async def similar(request: Request, layer: Layer, number: Number, ticket: Ticket
     tables = await run_in_threadpool(lambda: studied(request).tables)
     memory = checked(tables.study, Memory(layer, number))
     return Json(SimilarTwin(await ask_model(request, ticket, lambda live, stop: live.similar(memory, stop=stop))))
+
+
+@router.get("/search/token.json", responses=answers(TokenTwin, also=_REFUSALS))
+async def promoters(
+    request: Request,
+    token: Annotated[str, Query(min_length=1, max_length=200, description="A token as pages spell it, or #id.")],
+    layers: Annotated[str, Query(max_length=1000, description="Such as 0,3-5; all by default.")] = "",
+    count: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ticket: Ticket = "",
+) -> Json:
+    """All memories ranked by how far their values raise a token's logit above the mean of all tokens."""
+    tables = await run_in_threadpool(lambda: studied(request).tables)
+    chosen = parse_layers(layers, len(tables.study.manifest["model"]["memories"])) if layers else None
+    asked: dict[str, Any] = {"layers": chosen, "count": count}
+    ranked = await ask_model(request, ticket, lambda live, stop: live.promoters(token, **asked, stop=stop))
+    return Json(await run_in_threadpool(token_twin, tables, ranked))
 
 
 @router.get("/prompt.json", responses=answers(PromptReading, also=_REFUSALS))

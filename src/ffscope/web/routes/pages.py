@@ -53,7 +53,7 @@ def by_name(layer: int, number: int) -> Response:
 
 
 @router.get("/search")
-@takes(reading.search, without=("limit", "offset"), own=("shown",))
+@takes(reading.search, without=("limit", "offset"), own=("shown", "all"))
 def search(request: Request) -> Response:
     """Memories by what they do."""
     return _page(request, "search")

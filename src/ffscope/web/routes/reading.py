@@ -48,7 +48,10 @@ def paragraph(request: Request, sentence: Annotated[int, Query(ge=0, le=2**31 - 
 def search(
     request: Request,
     trigger: Words = "",
-    promotes: Words = "",
+    promotes: Annotated[
+        str, Query(max_length=1000, description="One of a value's 20 top tokens, as pages spell it.")
+    ] = "",
+    loose: Annotated[str, Query(max_length=5, description="yes: ignore the token's case and spaces.")] = "",
     pattern: Words = "",
     kind: Annotated[str, Query(max_length=20, description="shallow, semantic, both or none.")] = "",
     layers: Annotated[str, Query(max_length=1000, description="Such as 0,3-5.")] = "",
@@ -62,13 +65,15 @@ def search(
     next_rank: Range = "",
     precision: Range = "",
     patterns: Range = "",
-    sort: Annotated[str, Query(max_length=20, description="hits, memory or a measure; a minus turns it round.")] = "",
+    sort: Annotated[
+        str, Query(max_length=20, description="hits, rank, probability, memory or a measure; a minus turns it round.")
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Json:
     """Memories by the text of their triggers, the tokens they promote, their patterns, and ranges of any measure."""
     given: dict[str, Any] = locals()
-    said = {name: given[name] for name in ("trigger", "promotes", "pattern", "kind", "layers", "sort")}
+    said = {name: given[name] for name in ("trigger", "promotes", "loose", "pattern", "kind", "layers", "sort")}
     said |= {name: given[name] for name in (*ANSWERS, *RANGES)}
     wanted = Wanted.parse(said, limit=limit, offset=offset)
     return Json(search_twin(studied(request).tables, wanted))

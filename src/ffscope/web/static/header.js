@@ -1,6 +1,6 @@
 // The bar on top of every page: where one is, where one can go, and light or dark.
 import { bdi, h } from "./dom.js";
-import { isExport, memoryLink, layerLink, pageLink } from "./links.js";
+import { isExport, layerLink, memoryLink, pageLink, withQuery } from "./links.js";
 
 const SHOWN = { overview: "Overview", search: "Search", prompt: "Prompt", annotate: "Annotate" };
 
@@ -10,13 +10,23 @@ export function header(page, about) {
     return href && h("a", { href, "aria-current": name === page ? "page" : null }, word);
   });
   return h("header.bar", h("a.brand", { href: pageLink("overview") }, "ffscope"), h("nav", { "aria-label": "Pages" }, links),
-    about && h("span.studied", bdi(about.name)), isExport() ? null : jump(about), themeButton());
+    about && h("span.studied", bdi(about.name)), isExport() ? null : jumpBox(), themeButton());
 }
 
-// L12.345 and Enter, or the slash key from anywhere.
-function jump(about) {
-  const plain = { type: "search", spellcheck: "false", autocomplete: "off" };
-  const box = h("input.jump", { ...plain, placeholder: "L12.345", "aria-label": "Go to a memory or layer" });
+const NAME = /^\s*[Ll](\d{1,9})(?:\s*[.:/ ]\s*(\d{1,9}))?\s*$/;
+
+// A memory or layer by its name; anything else is searched for in the triggers.
+function destination(text) {
+  const name = NAME.exec(text);
+  if (name === null) return withQuery(pageLink("search"), { trigger: text });
+  return name[2] === undefined ? layerLink(name[1]) : memoryLink(`L${name[1]}.${name[2]}`);
+}
+
+// The slash key focuses it from anywhere.
+function jumpBox() {
+  const plain = { type: "search", spellcheck: "false", autocomplete: "off", maxLength: 500 };
+  const label = "Go to a memory or layer, or search the triggers";
+  const box = h("input.jump", { ...plain, placeholder: "L12.345 or words", "aria-label": label, title: label });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select, [contenteditable]");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
@@ -24,16 +34,11 @@ function jump(about) {
       box.focus();
     }
   });
-  const go = (event) => {
+  const onsubmit = (event) => {
     event.preventDefault();
-    const found = /^\s*[Ll]?\s*(\d+)(?:\s*[.:/ ]\s*(\d+))?\s*$/.exec(box.value);
-    if (found === null) {
-      box.setCustomValidity("Write a memory as L12.345, or a layer as L12.");
-      box.reportValidity();
-    } else location.href = found[2] === undefined ? layerLink(found[1]) : memoryLink(`L${found[1]}.${found[2]}`);
+    if (box.value.trim()) location.href = destination(box.value);
   };
-  box.addEventListener("input", () => box.setCustomValidity(""));
-  return about && h("form.go", { role: "search", onsubmit: go }, box);
+  return h("form.go", { role: "search", "aria-label": "Go or search", onsubmit }, box);
 }
 
 const THEMES = ["auto", "light", "dark"];

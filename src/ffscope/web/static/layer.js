@@ -2,7 +2,9 @@
 import { h, real, replace, seen, share, whole } from "./dom.js";
 import { drawFigures } from "./figures.js";
 import { exportedMemories, isExport, layerLink } from "./links.js";
-import { agreesMark, countOf, inLocation, keepInLocation, memoryName, missingStages, oneLine, tokenCell } from "./saying.js";
+import {
+  AGREEMENT, agreesMark, countOf, inLocation, keepInLocation, memoryName, missingStages, oneLine, tokenCell,
+} from "./saying.js";
 import { VirtualTable } from "./table.js";
 
 export async function layerPage(place, twin, about) {
@@ -57,8 +59,8 @@ function layerColumns({ layer, columns }) {
       title: "The token that the value ranks highest", key: (row) => columns.top[row]?.replace(/^[␣ ]+/, "").toLowerCase() ?? null,
     }),
     number("max_prob", "max_prob", 6, real, "The value’s highest probability"),
-    column("agrees", "Agrees", 4.8, agreesMark, { title: "The first trigger’s next token is the value’s top token" }),
-    number("next_rank", "next_rank", 6, whole, "Rank of the first trigger’s next token in the value"),
+    column("agrees", "Agreement", 6.2, agreesMark, { title: AGREEMENT }),
+    number("next_rank", "Next rank", 6, whole, "Rank of the next token of the top trigger in the value"),
     number("precision", "Precision", 5.6, (part) => share(part, 0), "Share of triggers whose next token is the value’s top token"),
     number("patterns", "Patterns", 5.2, whole, "Number of patterns"),
     column("kind", "Kind", 5.4, (kind) => kind ?? h("span.quiet", "–")),
@@ -70,7 +72,7 @@ function layerColumns({ layer, columns }) {
 const LAYER_RANGES = { fires: ["Fires, %", 100], max_prob: ["max_prob", 1], precision: ["Precision, %", 100] };
 const LAYER_CHOICES = {
   state: ["State", { "": "all", fires: "fires", dead: "dead" }, "dead"],
-  agrees: ["Agrees", { "": "any", yes: "yes", no: "no" }, "agrees"],
+  agrees: ["Agreement", { "": "any", yes: "yes", no: "no" }, "agrees"],
   kind: ["Kind", { "": "any", shallow: "shallow", semantic: "semantic", both: "both", none: "none" }, "kind"],
 };
 

@@ -1,13 +1,13 @@
 // One memory: what its key fires on, what its value promotes, and whether the two agree.
 import { bdi, h, real, replace, seen, share, whole } from "./dom.js";
 import { coefficientHistogram } from "./histogram.js";
-import { exportedMemories, isExport, layerLink, memoryLink } from "./links.js";
+import { exportedMemories, isExport, layerLink, memoryLink, pageLink, withQuery } from "./links.js";
 import { memoryExamples } from "./memory_examples.js";
 import { memoryPatterns } from "./memory_patterns.js";
 import { mutationPart, valuePart } from "./memory_parts.js";
 import { similarPart } from "./memory_similar.js";
 import { ownTextPart } from "./memory_text.js";
-import { cutText, missingStages } from "./saying.js";
+import { AGREEMENT, agreesMark, cutText, missingStages, nextRankWords } from "./saying.js";
 
 export async function memoryPage(place, twin, about) {
   document.title = `${twin.memory} – ${seen(about.name)} – ffscope`;
@@ -62,15 +62,17 @@ function listenForNeighbours(twin) {
   });
 }
 
-// What there is to know first, in one line.
+// What there is to know first: what it does, in one line, and its numbers.
 function memorySummary(twin) {
   const counted = `${whole(twin.fired)} of ${whole(twin.seen)}`;
   const fires = ["Fires on ", h("strong", share(twin.seen ? twin.fired / twin.seen : null)), ` of prefixes (${counted})`];
+  const numbers = `; maximum ${real(twin.maximum)}, mean ${real(twin.mean)}`;
   const said = twin.triggers.length || twin.fired
-    ? [fires, `; maximum ${real(twin.maximum)}, mean ${real(twin.mean)}.`]
+    ? [fires, numbers, agreementWords(twin.value), "."]
     : [h("strong", "Dead"), ": it fired on no prefix of the corpus."];
   return [
-    h("p.summary", said, agreementWords(twin.value)),
+    h("p.gist", bdi(cutText(twin.gist, 300)), promptLink(twin)),
+    h("p.summary", said),
     h("p.quiet.small", "Model ", bdi(cutText(twin.model, 120)), `, ${twin.dtype}`, twin.lens ? `; lens ${twin.lens}.` : ".",
       h("span.neighbour-keys", " Keys: p previous, n next, r random.")),
   ];
@@ -78,6 +80,12 @@ function memorySummary(twin) {
 
 function agreementWords(value) {
   if (!value || value.agrees === null) return null;
-  const word = value.agrees ? h("strong.agrees", "agree") : h("strong", "do not agree");
-  return [" Key and value ", word, value.precision === null ? "." : `; precision ${share(value.precision, 0)}.`];
+  return [`; ${nextRankWords(value)} (`, h("span", { title: AGREEMENT }, "agreement: "), agreesMark(value.agrees), ")"];
+}
+
+// The top trigger, as far as the memory has read it, as a prompt. There is no such page in an export.
+function promptLink({ triggers: [top] }) {
+  if (isExport() || !top) return null;
+  const text = top.tokens.slice(0, top.position + 1).join("");
+  return [" ", h("a", { href: withQuery(pageLink("prompt"), { text }) }, "Open its top trigger as a prompt")];
 }

@@ -96,20 +96,35 @@ function highlightRanks(view, ranks) {
   for (const { row, element } of view.rows) element.classList.toggle("covered", ranksOf(row).some((rank) => wanted.has(rank)));
 }
 
-// Asks for the coefficients of what is shown and not known yet. Another tab takes the question back.
+// Asks for the coefficients of what is shown and not known yet: first, in one question, those of the rows in the window, then
+// the others. Another tab takes the question back.
 async function colourExamples(view) {
   if (isExport() || !view.rows.length) return;
   const say = (sentence) => replace(view.status, h("bdi", sentence));
   if (!view.about.model) return say(`Only the trigger token is coloured. For all of them: ${needsModel(view.about)}`);
-  const wanted = [...new Set(view.rows.map(({ row }) => row.sentence))].filter((sentence) => !view.known.has(sentence));
   try {
-    for (let start = 0; start < wanted.length; start += MOST_SENTENCES) {
-      await colourSome(view, wanted.slice(start, start + MOST_SENTENCES), say);
-    }
+    for (const sentences of sentenceBatches(view)) await colourSome(view, sentences, say);
     say("Tokens are coloured by their coefficient; point at one for its number.");
   } catch (error) {
     if (!isTakenBack(error)) say(cutText(error.message, 300));
   }
+}
+
+// Sentences without coefficients, in batches that the server accepts, those in the window first.
+function sentenceBatches({ rows, known }) {
+  const unknown = (some) => some.map(({ row }) => row.sentence).filter((sentence) => !known.has(sentence));
+  const visible = new Set(unknown(rows.filter(({ element }) => isInWindow(element))));
+  const others = new Set(unknown(rows).filter((sentence) => !visible.has(sentence)));
+  return [visible, others].flatMap((some) => inBatches([...some], MOST_SENTENCES));
+}
+
+function inBatches(all, size) {
+  return Array.from({ length: Math.ceil(all.length / size) }, (_, index) => all.slice(index * size, (index + 1) * size));
+}
+
+function isInWindow(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
 }
 
 async function colourSome(view, sentences, say) {

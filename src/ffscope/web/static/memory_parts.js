@@ -1,6 +1,6 @@
 // What stands beside a memory's examples: its value, and what mutation did to its triggers.
 import { h, real, replace, share, token, whole } from "./dom.js";
-import { countOf, meter, plainTable, rankWord } from "./saying.js";
+import { AGREEMENT, agreesMark, countOf, meter, nextRankWords, plainTable } from "./saying.js";
 
 export function valuePart(twin) {
   const { value } = twin;
@@ -12,6 +12,7 @@ export function valuePart(twin) {
     h("li", token(text), meter(probability / highest), h("span.number", real(probability))));
   return [
     h("p", agreementSentence(twin)),
+    value.agrees === null ? null : h("p", `${AGREEMENT}: `, agreesMark(value.agrees), "."),
     h("h3", "Promotes"), h("ol.promotes", promoted),
     h("h3", "Suppresses"), h("p.suppresses", value.suppresses.map((text) => [token(text), " "])),
     h("p.quiet.small", norm, " The probabilities are not calibrated: what counts is their order."),
@@ -21,15 +22,10 @@ export function valuePart(twin) {
 function agreementSentence({ value, triggers }) {
   const top = token(value.promotes[0][0]);
   const of = triggers.reduce((sum, row) => sum + 1 + (row.folded?.length ?? 0), 0);
-  if (value.agrees === null) return ["The value’s top token is ", top, of ? "." : "; there is no trigger to hold it against."];
-  const said = ["The value’s top token ", top];
-  if (value.precision === null) said.push(value.agrees ? " follows the first trigger" : " does not follow the first trigger");
-  else {
-    const hits = whole(Math.round(value.precision * of));
-    said.push(` follows ${hits} of ${countOf(of, "trigger")} (precision ${share(value.precision, 0)})`);
-  }
-  if (value.next_rank !== null) said.push(`; the first trigger’s next token ranks ${rankWord(value.next_rank)} in the value`);
-  return [...said, "."];
+  if (value.agrees === null) return ["The value’s top token is ", top, of ? "." : "; there is no trigger to compare it with."];
+  const hits = whole(Math.round(value.precision * of));
+  const follows = ` follows ${hits} of ${countOf(of, "trigger")} (precision ${share(value.precision, 0)}); `;
+  return ["The value’s top token ", top, follows, nextRankWords(value), "."];
 }
 
 export function mutationPart({ mutation }) {

@@ -42,7 +42,7 @@ const LAYER_COLUMNS = [
   ["searched", "Searched", whole, "Memories whose triggers were searched"],
   ["dead", "Dead", whole, "Memories that fired on no prefix"],
   ["fires", "Fires", share, "Mean share of prefixes with a coefficient above 0"],
-  ["agreement", "Agreement", share, "Memories whose value’s top token is the first trigger’s next token"],
+  ["agreement", "Agreement", share, "Memories with agreement: top token of the value = next token of the top trigger"],
   ["precision", "Precision", share, "Mean share of triggers whose next token is the value’s top token"],
   ["max_prob", "Highest probability", real, "Mean of the highest probability in each value’s distribution"],
   ["patterns", "Patterns", (number) => (number === null ? "–" : number.toFixed(1)), "Mean number of patterns of a memory"],

@@ -18,6 +18,14 @@ export function agreesMark(agrees) {
   return h(agrees ? "span.agrees" : "span.quiet", agrees ? "yes" : "no");
 }
 
+export const AGREEMENT = "Agreement: top token of the value = next token of the top trigger";
+
+// `value` knows the rank; what follows the top trigger has none where the text ends or the token is not in the vocabulary.
+export function nextRankWords({ next_rank: rank, vocabulary }) {
+  const said = rank === null ? "has no rank" : `ranks ${rankWord(rank)} of ${vocabulary.toLocaleString("en-US")}`;
+  return `the next token of its top trigger ${said} in the value`;
+}
+
 export function rankWord(number) {
   const ends = { one: "st", two: "nd", few: "rd", other: "th" };
   return `${number.toLocaleString("en-US")}${ends[new Intl.PluralRules("en", { type: "ordinal" }).select(number)]}`;

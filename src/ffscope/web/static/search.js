@@ -1,8 +1,8 @@
 // Memories by what triggers them, what they promote, what they share, and by their numbers.
-import { ask, isTakenBack } from "./ask.js";
-import { h, replace, seen, whole } from "./dom.js";
+import { ask, askModel, isTakenBack } from "./ask.js";
+import { h, replace, seen, token, whole } from "./dom.js";
 import { pageLink, withQuery } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./saying.js";
 import { fillSearchForm, searchForm, searchWords } from "./search_form.js";
 import { resultRow, resultsTable } from "./search_results.js";
 
@@ -11,9 +11,9 @@ const MOST_RESULTS = 2000; // that a link asks for again
 
 export async function searchPage(place, twin, about) {
   document.title = `Search – ${seen(about.name)} – ffscope`;
-  const view = { asked: {}, shown: 0, count: 0, controller: null, body: h("tbody") };
+  const view = { about, asked: {}, shown: 0, count: 0, controller: null, body: h("tbody") };
   view.form = searchForm((said) => {
-    keepInLocation({ ...said, shown: null }, { push: true });
+    keepInLocation({ ...said, shown: null, all: null }, { push: true });
     readSearch(view);
   });
   view.sort = (sort) => {
@@ -41,10 +41,44 @@ async function readSearch(view) {
     replace(view.results, exampleQueries());
     return;
   }
+  view.ranksAll = Boolean(view.asked.promotes) && inLocation("all") === "yes";
+  if (view.ranksAll) return rankAll(view);
   replace(view.status, "Searching …");
   const wanted = Math.min(MOST_RESULTS, Number(inLocation("shown")) || PAGE_OF_RESULTS);
   let going = await askForMore(view);
   while (going && view.shown < Math.min(wanted, view.count)) going = await askForMore(view);
+}
+
+// Every memory of the model, ranked for one token; of the other fields only the layers count.
+async function rankAll(view) {
+  const { promotes, layers } = view.asked;
+  const say = (sentence) => replace(view.status, h("bdi", sentence));
+  replace(view.results);
+  if (!view.about.model) return say(needsModel(view.about));
+  try {
+    const asked = { token: promotes, layers, count: PAGE_OF_RESULTS };
+    const ranked = await askModel("/search/token.json", asked, { waiting: say, place: "search" });
+    replace(view.results, resultsTable(view, ranked.rows));
+    view.body.append(...ranked.rows.map((row) => resultRow(view, row)));
+    replace(view.status, `The ${whole(ranked.rows.length)} of ${whole(ranked.count)} memories that most raise the logit of `,
+      token(ranked.token.token), ` above the mean of all ${whole(ranked.vocabulary)} tokens. `,
+      searchLink({ promotes, layers }, "Search the 20 top tokens"));
+  } catch (error) {
+    if (!isTakenBack(error)) showProblem(view, error);
+  }
+}
+
+// What a search of the 20 top tokens may have missed.
+function rankAllOffer({ about, asked: { promotes, layers } }) {
+  if (!promotes || !about.model) return null;
+  return h("p", searchLink({ promotes, layers, all: "yes" }, "Rank all memories for the token ", h("bdi", cutText(promotes, 60))),
+    ", by how far their values raise its logit above the mean of all tokens.");
+}
+
+function showProblem(view, error) {
+  replace(view.status);
+  replace(view.more);
+  replace(view.results, h("div.problem", { role: "alert" }, h("bdi", cutText(error.message, 600))));
 }
 
 // Whether it was answered with rows.
@@ -56,16 +90,13 @@ async function askForMore(view) {
     showFound(view, await ask("/search.json", asked, { signal: view.controller.signal }));
     return view.shown > 0;
   } catch (error) {
-    if (isTakenBack(error)) return false;
-    replace(view.status);
-    replace(view.more);
-    replace(view.results, h("div.problem", { role: "alert" }, h("bdi", cutText(error.message, 600))));
+    if (!isTakenBack(error)) showProblem(view, error);
     return false;
   }
 }
 
 function showFound(view, { rows, count, milliseconds }) {
-  if (!view.shown) replace(view.results, rows.length ? resultsTable(view, rows) : nothingFound(view.asked));
+  if (!view.shown) replace(view.results, rankAllOffer(view), rows.length ? resultsTable(view, rows) : nothingFound(view.asked));
   view.body.append(...rows.map((row) => resultRow(view, row)));
   view.count = rows.length || !view.shown ? count : view.shown; // past the end nothing is counted
   view.shown += rows.length;
@@ -90,16 +121,18 @@ function searchLink(asked, ...words) {
 }
 
 function nothingFound(asked) {
-  const used = Object.entries(asked).filter(([name, value]) => value && name !== "sort");
-  if (used.length < 2) return h("div.empty", "No memory fits this. Ask for less of the text, a wider range or more layers.");
+  const used = Object.entries(asked).filter(([name, value]) => value && !["sort", "loose"].includes(name));
+  const loosen = asked.promotes && !asked.loose && h("li", searchLink({ ...asked, loose: "yes" }, "ignore space and case"));
+  const advice = "No memory fits this. Ask for less of the text, a wider range or more layers.";
+  if (used.length < 2 && !loosen) return h("div.empty", advice);
   const without = ([name, value]) =>
     h("li", searchLink({ ...asked, [name]: "" }, "without ", h("bdi", `${name} ${cutText(value, 60)}`)));
-  return h("div.empty", "No memory fits all of this. Loosen it:", h("ul", used.map(without)));
+  return h("div.empty", "No memory fits all of this. Loosen it:", h("ul", loosen, used.length < 2 ? null : used.map(without)));
 }
 
 const EXAMPLE_QUERIES = [
   ["Memories with “because” in a trigger", { trigger: "because" }],
-  ["Memories whose value agrees with the first trigger, the surest first", { agrees: "yes", sort: "max_prob" }],
+  ["Memories with agreement of value and top trigger, the surest first", { agrees: "yes", sort: "max_prob" }],
   ["Memories that fire on less than 1 % of the prefixes, the highest maximum first", { fires: "..0.01", sort: "maximum" }],
 ];
 

@@ -3,13 +3,14 @@ import { h } from "./dom.js";
 
 const TEXT_FIELDS = {
   trigger: ["A trigger contains", "case does not matter", "grow"],
-  promotes: ["The value promotes", "a token, such as of", "grow"],
+  promotes: ["The value promotes", "a token, such as ␣of", "grow"],
   pattern: ["A pattern contains", "part of its description", "grow"],
   layers: ["Layers", "0,3-5", "middle"],
 };
+const LOOSE = "ignore space and case"; // of the promoted token
 const CHOICE_FIELDS = {
   kind: ["Kind", ["shallow", "semantic", "both", "none"]],
-  agrees: ["Agrees", ["yes", "no"]],
+  agrees: ["Agreement", ["yes", "no"]],
   dead: ["Dead", ["yes", "no"]],
 };
 const RANGE_FIELDS = {
@@ -18,14 +19,14 @@ const RANGE_FIELDS = {
   maximum: ["Maximum", "coefficient"],
   max_prob: ["max_prob", "0 to 1"],
   norm: ["Norm", "of the value"],
-  next_rank: ["next_rank", "1 is the top"],
+  next_rank: ["Next rank", "1 is the top"],
   precision: ["Precision", "share, 0 to 1"],
   patterns: ["Patterns", "their number"],
 };
 const plainFields = () => [...Object.keys(TEXT_FIELDS), ...Object.keys(CHOICE_FIELDS)];
 
 export function searchWords() {
-  return [...plainFields(), ...Object.keys(RANGE_FIELDS), "sort"];
+  return [...plainFields(), "loose", ...Object.keys(RANGE_FIELDS), "sort"];
 }
 
 // `submit` is given {name: value} of every field, "" where it is empty.
@@ -34,8 +35,12 @@ export function searchForm(submit) {
     h(`label.${size}`, word, h("input", { name, type: "search", placeholder, spellcheck: "false", maxLength: 500 })));
   const choices = Object.entries(CHOICE_FIELDS).map(([name, [word, options]]) =>
     h("label", word, h("select", { name }, ["", ...options].map((value) => h("option", { value }, value || "any")))));
+  const loose = h("label.check", h("input", { name: "loose", type: "checkbox" }), LOOSE);
+  texts.splice(Object.keys(TEXT_FIELDS).indexOf("promotes") + 1, 0, loose);
+  const note = h("p.quiet.small.below", "Only the 20 top tokens of every value are searched. Type a token as pages spell it: ",
+    h("bdi.token", "␣of"), " has a leading space, for which a plain space works too.");
   const clear = h("button", { type: "button", onclick: () => clearForm(form) }, "Clear");
-  const form = h("form.filters", { role: "search", "aria-label": "Search memories" }, texts, choices,
+  const form = h("form.filters", { role: "search", "aria-label": "Search memories" }, texts, choices, note,
     h("details", h("summary", "By numbers"), h("div.filters", Object.entries(RANGE_FIELDS).map(rangeField))),
     h("div.buttons", h("button.main", { type: "submit" }, "Search"), clear));
   form.addEventListener("submit", (event) => {
@@ -55,13 +60,15 @@ function rangeField([name, [word, hint]]) {
 
 function clearForm(form) {
   for (const field of form.querySelectorAll("input, select")) field.value = "";
+  form.elements.loose.checked = false;
   form.elements.trigger.focus();
 }
 
 function saidInForm(form) {
   const value = (name) => form.elements[name].value.trim();
   const said = Object.fromEntries(plainFields().map((name) => [name, value(name)]));
-  if (said.trigger) said.trigger = form.elements.trigger.value; // a space before a word is looked for too
+  for (const name of ["trigger", "promotes"]) said[name] = form.elements[name].value; // a space is searched for too
+  said.loose = form.elements.loose.checked ? "yes" : "";
   for (const name of Object.keys(RANGE_FIELDS)) {
     const [low, high] = [value(`${name}.low`), value(`${name}.high`)];
     said[name] = low || high ? `${low}..${high}` : "";
@@ -71,6 +78,7 @@ function saidInForm(form) {
 
 export function fillSearchForm(form, asked) {
   for (const name of plainFields()) form.elements[name].value = asked[name];
+  form.elements.loose.checked = asked.loose === "yes";
   // A link may name none of the choices; the server says so.
   for (const select of form.querySelectorAll("select")) if (select.selectedIndex < 0) select.value = "";
   for (const name of Object.keys(RANGE_FIELDS)) {

@@ -19,6 +19,7 @@ class MemoryTwin:
     """Everything about one memory. Examples are its triggers, prefixes near quantiles of its coefficients, and a random sample."""
 
     memory: str
+    gist: str
     layer: int
     number: int
     model: str
@@ -51,7 +52,7 @@ def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
     top = page.value.token if page.value else None
     edges = study.settings["histogram_edges"]
     sample = [replace(shown(one, top), quantile=_quantile(page, edges, one.coefficient)) for one in page.sample]
-    taken = ("memory", "model", "dtype", "seen", "fired", "mean", "maximum", "histogram", "value", "patterns")
+    taken = ("memory", "gist", "model", "dtype", "seen", "fired", "mean", "maximum", "histogram", "value", "patterns")
     before, after, random = _neighbours(tables, memory)
     return MemoryTwin(
         **{name: getattr(page, name) for name in taken},
