@@ -374,7 +374,7 @@ def test_a_sheet_has_the_first_25_prefixes_and_nothing_that_the_machine_found(st
 
 
 def test_no_cell_is_a_formula_and_nothing_is_obeyed(study):
-    sheet = write_sheet(study, "=ada", [A])
+    sheet = write_sheet(study, "@ada", [A])
     text = sheet.csv.read_text(encoding="utf-8-sig")
     for delimiter in ",;\t":
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
@@ -384,11 +384,11 @@ def test_no_cell_is_a_formula_and_nothing_is_obeyed(study):
     assert "<script>" in text
     for cell, safe in (("=1", "'=1"), ("a-b", "a-b"), ('x;"=1"', 'x;"\'=1"'), ("\t1", "'\t1"), ("\r1", "'\r1")):
         assert spreadsheet.harmless(cell) == safe
-    assert read_sheet(study, "=ada", sheet.csv).memories == 0
+    assert read_sheet(study, "@ada", sheet.csv).memories == 0
 
 
 def test_sheets_of_two_people_are_two_files_and_none_is_overwritten(study):
-    names = ["ada", "Ada", "ADA", "a/da", "a da", "../../ada", "ada.csv", "陈", "=ada", "a_da"]
+    names = ["ada", "Ada", "ADA", "a.da", "a da", "..ada", "ada.csv", "陈", "@ada", "a_da"]
     sheets = [write_sheet(study, name, [A]) for name in names]
     assert len({str(sheet.csv).casefold() for sheet in sheets}) == len(names)
     assert {sheet.csv.parent for sheet in sheets} == {study.path("sheets")}

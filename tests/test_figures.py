@@ -96,7 +96,10 @@ def test_a_figures_page_holds_hostile_names_as_data(study):
     assert not re.search("[<>&\u2028\u2029]", spec)
     titles = {panel["title"] for panel in json.loads(spec)["concat"]}
     assert {*HARM[:-1], "a<2028>b<2029>c", "machine"} == titles
-    assert json.loads(spec) == json.loads(study.path("figures/patterns.json").read_text())
+    drawn = json.loads(study.path("figures/patterns.json").read_text())
+    assert {"title": drawn["title"], **json.loads(spec)} == drawn
+    assert ("h1", {}) in page.elements
+    assert ("main", {}) in page.elements
 
 
 def test_a_figures_page_runs_its_own_scripts_alone(study):

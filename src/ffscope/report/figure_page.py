@@ -11,13 +11,14 @@ from ffscope.html import block, vega_bundle
 
 _STYLE = """
   body { font: 14px/1.4 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 1rem; overflow-x: auto }
+  h1 { font-size: 1rem; font-weight: normal }
   #tip { position: fixed; pointer-events: none; background: #fff; border: 1px solid #767676; border-radius: 4px; padding: .3rem }
   #tip th { text-align: left; font-weight: normal; color: #555; padding-right: .8rem } #tip td { text-align: right }
 """
 
 
 def figure_page(title: str, spec: dict[str, Any]) -> str:
-    """The page of a vega-lite specification."""
+    """The page of a vega-lite specification; the title is its heading."""
     scripts = (vega_bundle(), _starter())
     # By their hashes: nothing else that might get into the page is run or obeyed.
     allowed = f"script-src {_hashes(*scripts)}; style-src {_hashes(_STYLE)}; img-src data:"
@@ -27,7 +28,7 @@ def figure_page(title: str, spec: dict[str, Any]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f'<body><main id="figure"></main><table id="tip" role="tooltip" hidden></table>{block("spec", spec)}'
+        f'<body><main><h1>{escape(title)}</h1><div id="figure"></div></main><table id="tip" role="tooltip" hidden></table>{block("spec", spec)}'
         + "".join(f"<script>{script}</script>" for script in scripts)
         + "</body></html>\n"
     )

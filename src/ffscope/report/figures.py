@@ -19,7 +19,7 @@ _WRITERS: dict[str, Callable[["Figure"], bytes]] = {
     "svg": lambda figure: figure.svg().encode(),
     "pdf": lambda figure: vl_convert.vegalite_to_pdf(figure.spec),
     # A name may hold half a character, which JSON spells as the escape that this gives.
-    "html": lambda figure: figure_page(figure.title, figure.spec).encode("utf-8", "backslashreplace"),
+    "html": lambda figure: figure_page(figure.title, figure.bare().spec).encode("utf-8", "backslashreplace"),
     "json": lambda figure: json.dumps(figure.spec, indent=1).encode(),
 }
 FORMS = tuple(_WRITERS)
