@@ -132,7 +132,7 @@ def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
     page.get_by_text("By numbers").click()
     page.get_by_label("Fires, from").fill("0.2")
     page.get_by_label("Fires, to").fill("0.9")
-    page.get_by_label("max_prob, to").fill("0.05")
+    page.get_by_label("Highest probability, to").fill("0.05")
     press_search(page)
     found = found_by(study, **{**asked, "sort": ""})
     expect(page.get_by_role("region", name="Results")).to_be_visible()

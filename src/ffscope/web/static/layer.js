@@ -58,7 +58,7 @@ function layerColumns({ layer, columns }) {
     column("top", "Top token", 8, tokenCell, {
       title: "The token that the value ranks highest", key: (row) => columns.top[row]?.replace(/^[␣ ]+/, "").toLowerCase() ?? null,
     }),
-    number("max_prob", "max_prob", 6, real, "The value’s highest probability"),
+    number("max_prob", "Highest prob.", 6, real, "The value’s highest probability"),
     column("agrees", "Agreement", 6.2, agreesMark, { title: AGREEMENT }),
     number("next_rank", "Next rank", 6, whole, "Rank of the next token of the top trigger in the value"),
     number("precision", "Precision", 5.6, (part) => share(part, 0), "Share of triggers whose next token is the value’s top token"),
@@ -69,7 +69,7 @@ function layerColumns({ layer, columns }) {
   return all.filter(({ name }) => columns[name]);
 }
 
-const LAYER_RANGES = { fires: ["Fires, %", 100], max_prob: ["max_prob", 1], precision: ["Precision, %", 100] };
+const LAYER_RANGES = { fires: ["Fires, %", 100], max_prob: ["Highest probability", 1], precision: ["Precision, %", 100] };
 const LAYER_CHOICES = {
   state: ["State", { "": "all", fires: "fires", dead: "dead" }, "dead"],
   agrees: ["Agreement", { "": "any", yes: "yes", no: "no" }, "agrees"],

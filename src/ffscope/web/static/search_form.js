@@ -17,7 +17,7 @@ const RANGE_FIELDS = {
   fires: ["Fires", "share, 0 to 1"],
   mean: ["Mean", "coefficient"],
   maximum: ["Maximum", "coefficient"],
-  max_prob: ["max_prob", "0 to 1"],
+  max_prob: ["Highest probability", "0 to 1"],
   norm: ["Norm", "of the value"],
   next_rank: ["Next rank", "1 is the top"],
   precision: ["Precision", "share, 0 to 1"],

@@ -24,7 +24,7 @@ const RESULT_COLUMNS = [
   { head: "Top token", title: "The token that the value ranks highest", cell: (row) => tokenCell(row.top) },
   resultNumber("fires", "Fires", "Share of the prefixes seen with a coefficient above 0", share),
   resultNumber("maximum", "Maximum", "Highest coefficient", real),
-  resultNumber("max_prob", "max_prob", "The value’s highest probability", real),
+  resultNumber("max_prob", "Highest prob.", "The value’s highest probability", real),
   { head: "Agreement", title: AGREEMENT, cell: (row) => agreesMark(row.agrees) },
   resultNumber("next_rank", "Next rank", "Rank of the next token of the top trigger in the value", whole),
   resultNumber("precision", "Precision", "Share of triggers whose next token is the value’s top token", (part) => share(part, 0)),
