@@ -52,7 +52,7 @@ def working(what: str) -> Iterator[None]:
         theirs.set_verbosity_error()
         theirs.disable_progress_bar()
         logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
         yield
 
 
