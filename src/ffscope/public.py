@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -40,8 +40,6 @@ def folder_name(folder: Path) -> str:
 def public(study: Study) -> Study:
     """The study with names instead of paths in every text of its manifest. It is for showing, never for writing."""
     manifest = _mapped(study.manifest, hiding(study))
-    for sections, entry, source, hub in _sources(study.manifest):
-        _section(manifest, sections)[entry] = public_name(source, hub=hub)
     manifest["settings"].pop("corpus_files", None)
     _section(manifest, ("stages", "labels")).pop("endpoint", None)
     return Study(study.folder, manifest)
@@ -50,7 +48,9 @@ def public(study: Study) -> Study:
 def hiding(study: Study) -> Callable[[str], str]:
     """A function that replaces the paths of a study, its model and its text by their names, wherever they occur in a sentence."""
     names = {str(study.folder): folder_name(study.folder), os.path.expanduser("~"): "~"}
-    names |= {source: public_name(source, hub=hub) for _, _, source, hub in _sources(study.manifest)}
+    for sections, entry, hub in _SOURCES:
+        source = _section(study.manifest, sections).get(entry)
+        names |= {source: public_name(source, hub=hub)} if isinstance(source, str) else {}
     shown = {path: name for source, name in names.items() for path in _spellings(source)}
     longest_first = sorted(shown, key=len, reverse=True)
 
@@ -60,13 +60,6 @@ def hiding(study: Study) -> Callable[[str], str]:
         return text
 
     return hide
-
-
-def _sources(manifest: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], str, str, bool]]:
-    for sections, entry, hub in _SOURCES:
-        source = _section(manifest, sections).get(entry)
-        if isinstance(source, str) and source:
-            yield sections, entry, source, hub
 
 
 def _section(manifest: dict[str, Any], sections: tuple[str, ...]) -> dict[str, Any]:

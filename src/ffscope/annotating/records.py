@@ -119,6 +119,8 @@ def checked_annotator(name: str) -> str:
         raise InputError("An annotator has no name. Give the one to sign with.")
     if len(name) > _LONGEST_NAME:
         raise InputError(f"An annotator's name has at most {_LONGEST_NAME} characters; this one has {len(name)}.")
+    if name.casefold() == MACHINE or name.casefold().startswith("llm:"):
+        raise InputError(f"{name!r} is not a person's name: {MACHINE!r} and 'llm:…' sign what programs find.")
     other = next((character for character in name if not _may_sign(character)), None)
     if other is not None:
         raise InputError(
@@ -127,8 +129,6 @@ def checked_annotator(name: str) -> str:
         )
     if not any(character.isalnum() for character in name):
         raise InputError(f"An annotator's name has at least one letter or digit; {name!r} has none.")
-    if name.casefold() == MACHINE or name.casefold().startswith("llm:"):
-        raise InputError(f"{name!r} is not a person's name: {MACHINE!r} and 'llm:…' sign what programs find.")
     return name
 
 
