@@ -157,7 +157,7 @@ function changedWords(listed, positions) {
   const layers = listed.filter(({ name }) => !name.includes(".")).length;
   const counted = (count, word, words) => count > 0 && `${count} ${count === 1 ? word : words}`;
   const parts = [counted(listed.length - layers, "memory", "memories"), counted(layers, "layer", "layers")].filter(Boolean);
-  const where = positions ? ` at position${positions.includes(",") ? "s" : ""} ${positions.slice(0, 60)}` : "";
+  const where = positions ? ` at position${positions.includes(",") ? "s" : ""} ${seen(positions.slice(0, 60))}` : "";
   return `${parts.join(" and ")} ${listed.length === 1 ? "is" : "are"} changed${where}`;
 }
 

@@ -1,5 +1,5 @@
 // The model's own prediction at the position: without and with the interventions.
-import { h, replace, share, token, whole } from "./dom.js";
+import { h, replace, seenToken, share, token, whole } from "./dom.js";
 import { headRow, tinyButton } from "./prompt_parts.js";
 
 const SHOWN_ROWS = 12;
@@ -40,7 +40,7 @@ export class PromptDistribution {
     if (changed) cells.push(probabilityCell(row.after, most), h("td.number", whole(row.after_rank)), rankChange(row));
     const pick = (which) => {
       const letter = which.toUpperCase();
-      return tinyButton(letter, `Compare ${row.token} as ${letter}`, () => this.desk.why.choose(which, row));
+      return tinyButton(letter, `Compare ${seenToken(row.token)} as ${letter}`, () => this.desk.why.choose(which, row));
     };
     return h("tr", h("th", { scope: "row" }, token(row.token)), cells, h("td.twin-buttons", pick("a"), pick("b")));
   }

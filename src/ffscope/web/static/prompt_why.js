@@ -1,5 +1,5 @@
 // Why token A rather than token B: what each memory and each layer pushes the difference of their logits by.
-import { h, real, replace, token } from "./dom.js";
+import { h, real, replace, seenToken, token } from "./dom.js";
 import { changeButtons } from "./interventions.js";
 import { layerLink } from "./links.js";
 import { PromptAsker } from "./prompt_ask.js";
@@ -33,7 +33,7 @@ export class PromptWhy {
 
   choose(which, { id, token: text }) {
     this.ids[which] = id;
-    this.boxes[which].value = text;
+    this.boxes[which].value = seenToken(text);
   }
 
   submit(event) {
