@@ -50,7 +50,7 @@ def hiding(study: Study) -> Callable[[str], str]:
     names = {str(study.folder): folder_name(study.folder), os.path.expanduser("~"): "~"}
     for sections, entry, hub in _SOURCES:
         source = _section(study.manifest, sections).get(entry)
-        names |= {source: public_name(source, hub=hub)} if isinstance(source, str) else {}
+        names |= {source: public_name(source, hub=hub)} if source and isinstance(source, str) else {}
     shown = {path: name for source, name in names.items() for path in _spellings(source)}
     longest_first = sorted(shown, key=len, reverse=True)
 

@@ -28,7 +28,8 @@ def figure_page(title: str, spec: dict[str, Any]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f'<body><main><h1>{escape(title)}</h1><div id="figure"></div></main><table id="tip" role="tooltip" hidden></table>{block("spec", spec)}'
+        f'<body><main><h1>{escape(title)}</h1><div id="figure"></div></main>'
+        f'<table id="tip" role="tooltip" hidden></table>{block("spec", spec)}'
         + "".join(f"<script>{script}</script>" for script in scripts)
         + "</body></html>\n"
     )
