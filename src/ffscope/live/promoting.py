@@ -18,7 +18,7 @@ from ffscope.models.ranking import probabilities_of, rank_of, ranked
 def rank_promoters(
     model: MemoryModel, asked: str, *, lens: str, layers: Sequence[int], count: int, stop: Stop
 ) -> Promoters:
-    """The memories that raise a token's logit most above the mean of all tokens, each with the token's rank and probability in its value.
+    """The memories that raise a token's logit most above the mean of all tokens, with its rank and probability in each value.
 
     A logit needs one product with each value. Rank and probability need the whole distribution, so only those of the memories
     in the answer are read.
