@@ -877,7 +877,7 @@ def test_what_cannot_be_generated(tokenizer):
 
 
 @pytest.mark.parametrize("lens", ["norm", "raw"])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "opt"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "opt", "adaptive_lm"])
 def test_promoters_are_ranked_as_all_values_read_whole(name, lens, tokenizer, monkeypatch):
     monkeypatch.setattr("ffscope.models.lens._LOGITS", 2**11)  # several chunks a layer
     live = live_of(name, tokenizer, lens=lens)
