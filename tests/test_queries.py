@@ -47,7 +47,7 @@ def test_a_page_has_the_triggers_and_their_text(study):
 @pytest.mark.parametrize(
     ("patterns", "promotes", "dead", "line"),
     [
-        (["ends with *of*", "other"], ["␣which", "␣whom"], False, "Fires on: ends with “of” · promotes ␣which ␣whom"),
+        (["ends with “of”", "other"], ["␣which", "␣whom"], False, "Fires on: ends with “of” · promotes ␣which ␣whom"),
         ([], list("abcdefg"), False, "Fires on: no pattern found · promotes a b c d e"),
         ([], ["a"], True, "Fires on: no prefix of the corpus · promotes a"),
         (None, ["a"], False, "promotes a"),

@@ -1,7 +1,5 @@
 """What a memory does, in one line."""
 
-import re
-
 from ffscope.queries.patterns import Found
 
 _TOKENS = 5
@@ -21,13 +19,8 @@ def _fires_on(patterns: list[Found] | None, *, dead: bool) -> str:
         return "Fires on: no prefix of the corpus"
     if patterns is None:
         return ""
-    return f"Fires on: {_quoted(patterns[0].description)}" if patterns else "Fires on: no pattern found"
+    return f"Fires on: {patterns[0].description}" if patterns else "Fires on: no pattern found"
 
 
 def _promotes(tokens: list[str] | None) -> str:
     return f"promotes {' '.join(tokens[:_TOKENS])}" if tokens else ""
-
-
-def _quoted(description: str) -> str:
-    """Text of the corpus, which descriptions set between asterisks, in quotation marks."""
-    return re.sub(r"\*([^*]+)\*", r"“\1”", description)
