@@ -16,6 +16,7 @@ from ffscope.study import Study
 from ffscope.web.app import make_app
 from ffscope.web.export import export
 from ffscope.web.guard import Rules
+from ffscope.web.model_queue import ModelQueue
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_the_server_says_names_alone(secret, tokenizer, model):
         raise SourceError(f"{secret.parent / 'model'} holds no model. See {Path.home()}/.cache/weights.")
 
     if model == "failed":
-        app = make_app(secret, rules=Rules.of("127.0.0.1", page_token="x", token=None), load=fail)
+        app = make_app(secret, rules=Rules.of("127.0.0.1", page_token="x", token=None), queue=ModelQueue(fail))
     else:
         app = app_of(secret, tokenizer if model == "ready" else None)
     with client_of(app) as client:
