@@ -14,11 +14,11 @@ import torch
 from triggers import Race, random_chunks, random_model
 
 from ffscope import MemoryModel, Trace, load
-from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.analysis.triggers import batch_rows, batch_tokens
 from ffscope.corpus.batches import Chunk, batches
+from ffscope.corpus.ingest import CorpusOptions, write_sentences
 from ffscope.corpus.prefixes import chunks as read_chunks
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 SHARED = Path(__file__).parents[2] / "shared"
 WIKI16, CORPUS = SHARED / "models" / "wiki16", SHARED / "corpora" / "wiki-train.jsonl.xz"
@@ -69,7 +69,7 @@ def search(memories: MemoryModel, sentences: int) -> None:
             prefixes, seconds = sum(len(chunk.tokens) for chunk in chunks), None
         else:
             with Study.writing(folder, {}) as study:
-                write_sentences(study, memories.tokenizer, Reading(str(CORPUS), sentences=sentences))
+                write_sentences(study, memories.tokenizer, CorpusOptions(str(CORPUS), sentences=sentences))
             chunks = read_chunks(study.path("sentences.parquet"))
             prefixes = study.manifest["corpus"]["searched"]["prefixes"]
             seconds = study.manifest["stages"]["sentences"]["seconds"]

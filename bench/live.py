@@ -22,7 +22,7 @@ PAUSE = 2.5  # seconds after which an earlier answer no longer counts as load
 def questions(live):
     """What is measured, by name."""
     from ffscope.live.interventions import Interventions
-    from ffscope.memory import Memory
+    from ffscope.memory_name import Memory
 
     off = Interventions.parse(zero="L3.17,L4.2")
     tokens = live.model.encode(" ".join([TEXT] * 4), bos=False)["input_ids"][0].tolist()

@@ -11,7 +11,7 @@ from bench import CORPUS, model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ffscope.analysis.sentences import Reading
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.pipeline import triggers
 
 WORDS = 16_000
@@ -59,7 +59,7 @@ def main() -> None:
         memories.trace(memories.encode(torch.arange(2, 40)[None]))  # so that what is loaded once is loaded
         forget_the_most()
         before = memory("VmRSS")
-        triggers(memories, Reading(str(corpus), sentences=sentences), Path(folder) / "study")
+        triggers(memories, CorpusOptions(str(corpus), sentences=sentences), Path(folder) / "study")
         print((memory("VmHWM") - before) // 1024)
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import ffscope
 from ffscope.pipeline import STAGES
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 SEARCH = ("study.json", "documents", "sentences", "vocabulary", "triggers", "memories")
 STATED = ("layer", "memory", "rank", "removed", "removed_index", "example", "sentence", "position", "target", "text")

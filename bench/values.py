@@ -15,9 +15,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ffscope import read
 from ffscope.analysis.values import read_values
-from ffscope.models.account import account
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.models.fingerprint import account
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 
 def write_triggers(study: Study, memories: tuple[int, ...], vocab: int) -> None:

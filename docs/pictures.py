@@ -24,7 +24,7 @@ def draw_trace() -> None:
     text = "The capital of France is"
     story = tell(load("smollm2-135m"), text, layers=[0, 8, 16, *range(24, 30)], memories=2)
     terminal.out = Console(record=True, width=96, highlight=False, force_terminal=True, file=StringIO())
-    terminal.print_story(story)
+    terminal.print_trace(story)
     title = f'ffscope trace smollm2-135m "{text}" --layers 0,8,16,24-29 --memories 2'
     picture = terminal.out.export_svg(title=title)
     # The fonts it would fetch: a picture must not ask the network.

@@ -122,7 +122,7 @@ def served(study, model=None):
     """A client of the study's server, which has its model where one is named."""
     from ffscope import load
     from ffscope.live.model import Live
-    from ffscope.study import Study
+    from ffscope.study.folder import Study
     from ffscope.web.app import make_app
     from ffscope.web.guard import Rules
     from ffscope.web.model_queue import ModelQueue

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 KEY = "sk-very-secret-0123456789"
 WORDS = ("base", "late", "cat", "dog", "song", "bird", "tree", "king", "hill", "gold", "rain", "salt")

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 LAYERS, MEMORIES, TOP, WORDS, LENGTH = 16, 4096, 50, 50_000, 30
 _ALL = LAYERS * MEMORIES

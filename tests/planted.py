@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.corpus.documents import Corpus
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.corpus.ingest import CorpusOptions, write_sentences
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 TOP = 50
 PURITY = 0.75, 1.0  # the share of a memory's triggers that have what it was made to fire on
@@ -128,7 +128,7 @@ def plant(folder, *, seed=0, sentences=6000, each=12, nothing=12, topics=True):
     corpus, texts = _shuffled(folder.with_suffix(".jsonl"), generator)
     tokenizer = make_tokenizer(texts[:2000])
     with Study.writing(folder, account(0, len(tokenizer))) as study:
-        write_sentences(study, tokenizer, Reading(str(corpus), sentences=sentences))
+        write_sentences(study, tokenizer, CorpusOptions(str(corpus), sentences=sentences))
         streams = Streams(study, generator)
         planted, rows = [], []
         makers = (_last_word, _ngram, _class, _before, _within, _topic, _either, _both)
@@ -306,7 +306,7 @@ def by_hand(folder, texts, fires, *, language="en", tokenizer=None, **reading):
     corpus = folder.with_suffix(".jsonl")
     corpus.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     with Study.writing(folder, account(len(fires), len(tokenizer))) as study:
-        write_sentences(study, tokenizer, Reading(str(corpus), language=language, **reading))
+        write_sentences(study, tokenizer, CorpusOptions(str(corpus), language=language, **reading))
         rows = [
             dict(zip(SCHEMAS["triggers.parquet"].names, (0, memory, rank, 100.0 - rank, *place, 0), strict=True))
             for memory, places in enumerate(fires)

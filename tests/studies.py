@@ -6,8 +6,8 @@ from contextlib import closing
 
 import numpy as np
 
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.pipeline import run
 
 WORDS = " the cat sat on a mat and it saw of dog why bird flew <b>by</b> [sang] song old was late"
@@ -29,7 +29,7 @@ def make_study(model, folder, *, hostile=False, documents=60, **asked):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
     asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
-    return run(model, Reading(str(corpus)), folder / "study", searching=Searching(top=6), **asked)
+    return run(model, CorpusOptions(str(corpus)), folder / "study", searching=SearchOptions(top=6), **asked)
 
 
 def end_early(folder):

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 import ffscope
 import fullsize
 import tiny
-from ffscope.analysis.sentences import Reading
 from ffscope.cli import app
 from ffscope.corpus.documents import Corpus
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.corpus.sentences import Cutter, reads_words
 from ffscope.live.model import Live
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer
 from ffscope.models.ranking import ranked
 from ffscope.models.unembedding import unembedding
 from ffscope.pipeline import triggers
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 PAPER = Path(__file__).parent / "golden" / "fairseq" / "paper"
 NAMES = ["adaptive_lm", "adaptive_lm untied", "adaptive_lm post-norm"]
@@ -193,7 +193,7 @@ def test_only_a_word_level_tokenizer_reads_words(tokenizer):
 
 def test_many_unknown_words_are_told(tmp_path, caplog):
     (tmp_path / "text.txt").write_text("\n".join(f"the strange{n}, words{n}." for n in range(40)), encoding="utf-8")
-    triggers(ffscope.load(PAPER, "cpu"), Reading(str(tmp_path / "text.txt")), tmp_path / "study")
+    triggers(ffscope.load(PAPER, "cpu"), CorpusOptions(str(tmp_path / "text.txt")), tmp_path / "study")
     assert "67 % of the words are not in the model's dictionary" in caplog.text
 
 
@@ -245,7 +245,7 @@ def test_a_study_of_a_checkpoint_goes_on_with_the_converted_model(study, tmp_pat
 def test_a_checkpoint_of_the_papers_size_is_checked_and_searched_within_8_gb(tmp_path):
     fullsize.write_checkpoint(tmp_path)
     corpus = fullsize.write_corpus(tmp_path / "wiki.train.tokens", 1100)
-    command = [sys.executable, "-m", "ffscope.cli"]
+    command = [sys.executable, "-m", "ffscope"]
     subprocess.run([*command, "check", str(tmp_path)], check=True)
     asked = [
         "triggers",

@@ -20,24 +20,24 @@ import transformers as hf
 
 import tiny
 from ffscope.analysis.mutation import _random
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import CorpusError, LensError, StudyError
 from ffscope.models import lens
 from ffscope.models.loading import lay_out
 from ffscope.models.ranking import rank_of, ranked, top
 from ffscope.pipeline import analyse, run, triggers
-from ffscope.running import observing
-from ffscope.running.parts import Parts
-from ffscope.running.sharing import share
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.search import example_pass
+from ffscope.search.prefix_sharing import share
+from ffscope.study.folder import Study
+from ffscope.study.resumable_table import ResumableTable
+from ffscope.study.schemas import SCHEMAS
 from plain import BOTH_WAYS, FAMILIES, Account, Pass, Plain, bert_layers, make, ranking
 
 TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late."
 WORDS = TEXT.split()
 STAGES = ("values", "agreement", "mutation", "composition", "refinement")
-SEARCHING = Searching(top=5, batch_tokens=300)
+SEARCHING = SearchOptions(top=5, batch_tokens=300)
 ASKED = {"examples": 24, "mutation_memories": 4, "mutation_triggers": 3}
 TABLES = ("values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
 REMOVED = {"first", "last", "random"}
@@ -74,7 +74,7 @@ def close(number):
 
 
 def searched(model, corpus, folder, searching=SEARCHING):
-    return triggers(model, Reading(str(corpus), max_tokens=12), folder, searching=searching)
+    return triggers(model, CorpusOptions(str(corpus), max_tokens=12), folder, searching=searching)
 
 
 def analysed(model, corpus, folder, searching=SEARCHING, stages=STAGES, **asked):
@@ -88,7 +88,7 @@ def all_at_once(model, corpus, folder, searching=SEARCHING, **asked):
     with pytest.MonkeyPatch.context() as patch:
         for stage in ("patterns", "report"):  # which have tests of their own
             patch.setattr(f"ffscope.pipeline._{stage}", lambda *_: None)
-        return run(model, Reading(str(corpus), max_tokens=12), folder, searching=searching, **ASKED, **asked)
+        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, searching=searching, **ASKED, **asked)
 
 
 class Case:
@@ -403,8 +403,10 @@ def stopping_at(call):
 
 def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
-    kept, keep = defaultdict(list), Parts.keep
-    monkeypatch.setattr(Parts, "keep", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part))
+    kept, keep = defaultdict(list), ResumableTable.keep
+    monkeypatch.setattr(
+        ResumableTable, "keep", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part)
+    )
     for stage in STAGES:
         for call in itertools.count(1):
             with suppress(KeyboardInterrupt):
@@ -417,12 +419,14 @@ def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, 
     assert differences(Study.open(begun), whole) == []
 
 
-@pytest.mark.parametrize("at", [(Study, "finish"), (Parts, "join"), (Parts, "drop")], ids=lambda at: at[1])
+@pytest.mark.parametrize(
+    "at", [(Study, "finish"), (ResumableTable, "join"), (ResumableTable, "drop")], ids=lambda at: at[1]
+)
 def test_stages_that_are_stopped_at_their_ends_end_with_the_same_bytes(at, llama, whole, begun, monkeypatch):
     usual, stopped = getattr(*at), set()
 
     def stopping(self, *given, **named):
-        table = self.table if isinstance(self, Parts) else given[0]
+        table = self.table if isinstance(self, ResumableTable) else given[0]
         if table not in stopped:
             stopped.add(table)
             raise KeyboardInterrupt
@@ -455,7 +459,7 @@ def test_what_a_stopped_stage_made_with_other_settings_is_not_used(llama, whole,
 
 
 def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole, monkeypatch):
-    monkeypatch.setattr(Parts, "keep", _interrupted)
+    monkeypatch.setattr(ResumableTable, "keep", _interrupted)
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     others = {
         "values": {"lens": "raw"},
@@ -508,10 +512,10 @@ def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monk
 
 def test_what_a_pass_held_is_let_go_before_the_next(llama, whole, begun, monkeypatch):
     views, most = weakref.WeakSet(), []
-    states = observing._states
+    states = example_pass._states
     monkeypatch.setattr(observing, "_states", lambda *given: most.append(len(views)) or states(*given))
-    made = observing.View.__init__
-    monkeypatch.setattr(observing.View, "__init__", lambda self, *given: views.add(self) or made(self, *given))
+    made = example_pass.View.__init__
+    monkeypatch.setattr(example_pass.View, "__init__", lambda self, *given: views.add(self) or made(self, *given))
     gc.collect()
     gc.disable()
     try:
@@ -569,7 +573,10 @@ def test_a_corpus_of_single_tokens_has_no_mutations(llama, tmp_path):
 def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("a" * 60)
     study = triggers(
-        lay_out(tiny.make("bart"), tokenizer), Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=NO_BOS
+        lay_out(tiny.make("bart"), tokenizer),
+        CorpusOptions(str(tmp_path / "a.txt")),
+        tmp_path / "study",
+        searching=NO_BOS,
     )
     assert [len(row["tokens"]) for row in found(study, "sentences")] == [tiny.POSITIONS - 1]
 
@@ -733,7 +740,7 @@ def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
     counts = defaultdict(int)
     total = sum(len(row["tokens"]) for row in found(whole, "sentences") if row["held_out"])
     for seed in range(200):
-        examples = observing.draw(whole, 20, seed)
+        examples = example_pass.draw(whole, 20, seed)
         for place in zip(examples.sentence.tolist(), examples.position.tolist(), strict=True):
             counts[place] += 1
     every = list(counts.values()) + [0] * (total - len(counts))

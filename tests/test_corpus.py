@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 import sentencex
 
-from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
+from ffscope.corpus.ingest import CorpusOptions, write_sentences
 from ffscope.corpus.sentences import Cutter, Seen
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
 from ffscope.progress import Progress
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 NOISE = random.Random(0).randbytes(1000)
 TEXTS = ["One is here. Two is there.\nA second paragraph.", "Ünïcödé, 日本語。はい。", "Three!\r\nFour\rFive"]
@@ -184,7 +184,7 @@ def test_titles_with_half_a_character_are_repaired(tokenizer, tmp_path):
     rows = [{"text": "Here.", "title": "half \ud800", "topic": "\udfff"}, {"text": "There.", "title": "whole 😀"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with Study.writing(tmp_path / "study", {"source": "none"}) as study:
-        write_sentences(study, tokenizer, Reading(corpus=str(tmp_path / "a.jsonl")))
+        write_sentences(study, tokenizer, CorpusOptions(corpus=str(tmp_path / "a.jsonl")))
     table = pq.read_table(study.path("documents.parquet")).to_pydict()
     assert table["title"] == ["half \ufffd", "whole 😀"]
     assert table["topic"] == ["\ufffd", None]
@@ -197,7 +197,7 @@ def test_a_file_name_that_is_not_utf8(tokenizer, tmp_path):
     with open(file, "w") as stream:
         stream.write("Here.")
     with Study.writing(tmp_path / "study", {"source": "none"}) as study:
-        write_sentences(study, tokenizer, Reading(corpus=os.fsdecode(file)))
+        write_sentences(study, tokenizer, CorpusOptions(corpus=os.fsdecode(file)))
     assert Study.open(tmp_path / "study").manifest["corpus"]["source"] == os.fsdecode(file)
 
 
@@ -238,19 +238,19 @@ def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, pac
         Study.writing(tmp_path / "study", {"source": "none"}) as study,
         pytest.raises(CorpusError, match=rf"a\.txt{packing} gives no sentence to search: 0 documents"),
     ):
-        write_sentences(study, tokenizer, Reading(corpus=str(file)), progress=updates.append)
+        write_sentences(study, tokenizer, CorpusOptions(corpus=str(file)), progress=updates.append)
     assert time.perf_counter() - start < 10  # it was a minute
     assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
     assert updates[0].detail.endswith("0.0 MB unpacked")
 
 
 def test_progress_names_the_file_from_the_start(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffscope.analysis.sentences._TELL_EVERY", 0)
+    monkeypatch.setattr("ffscope.corpus.ingest._TELL_EVERY", 0)
     monkeypatch.setattr(streams, "BLOCK", 1000)
     (tmp_path / "a.txt").write_text("".join(f"{'abcdefghij'[i % 10]} is here {'x' * i}.\n" for i in range(200)))
     updates = []
     with Study.writing(tmp_path / "study", {"source": "none"}) as study:
-        write_sentences(study, tokenizer, Reading(corpus=str(tmp_path / "a.txt")), progress=updates.append)
+        write_sentences(study, tokenizer, CorpusOptions(corpus=str(tmp_path / "a.txt")), progress=updates.append)
     assert updates[0] == Progress("reading", 0, detail="a.txt, 0.0 of 0.0 MB")
     assert len(updates) > 20
     assert updates[-1] == Progress("reading", 200, 200)

@@ -10,7 +10,7 @@ from explorer import app_of, client_of, explored_study
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.html import dumped
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries import Tables, memory_page
 from ffscope.web import export as exporting
 from ffscope.web.export import export

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import ffscope
 from ffscope.cli import app
 from ffscope.errors import InputError, SourceError
-from ffscope.models.account import fingerprint
 from ffscope.models.check import check
 from ffscope.models.fairseq.dictionary import make_tokenizer, read_words
 from ffscope.models.fairseq.unpickling import Record, load_checkpoint
+from ffscope.models.fingerprint import fingerprint
 from ffscope.models.sources import convert, read_model
 
 GOLDEN = Path(__file__).parent / "golden" / "fairseq"

@@ -14,15 +14,15 @@ import ffscope
 from explorer import explored_study
 from ffscope.annotating.records import write
 from ffscope.html import block
-from ffscope.memory import Memory
-from ffscope.patterns.record import Pattern
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import Pattern
 from ffscope.queries import Tables
 from ffscope.queries.layer import layer_page
 from ffscope.report.figures import FORMS, figure
 from ffscope.report.labels import LABELS
 from ffscope.report.layer import layer_figures
 from ffscope.report.page import write_report
-from ffscope.study import Study
+from ffscope.study.folder import Study
 from ffscope.web.export import export
 from studies import sign_otherwise
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 import ffscope
 from conftest import SHARED
-from ffscope.analysis.sentences import Reading
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.pipeline import run
 from plain import Plain
 
@@ -18,7 +18,7 @@ TRAIN, VALID = SHARED / "corpora" / "wiki-train.jsonl.xz", SHARED / "corpora" / 
 
 
 def study_of(folder, out, sentences, **asked):
-    reading = Reading(str(TRAIN), held_out=str(VALID), sentences=sentences)
+    reading = CorpusOptions(str(TRAIN), held_out=str(VALID), sentences=sentences)
     return run(ffscope.load(str(folder), "cpu", "float32"), reading, out, **asked)
 
 

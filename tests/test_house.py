@@ -77,7 +77,7 @@ def test_a_study_is_read_without_torch():
     code = """
 import sys
 for name in ("torch", "transformers", "triton"): sys.modules[name] = None
-import ffscope.queries, ffscope.study, ffscope.cli, ffscope.terminal, ffscope.results, ffscope.report.page
+import ffscope.queries, ffscope.study.folder, ffscope.cli, ffscope.cli.output, ffscope.study.results, ffscope.report.page
 import ffscope.analysis.agreement, ffscope.annotating.step, ffscope.annotating.terminal, ffscope.labelling.labeller
 import ffscope.patterns.semantic, ffscope.patterns.describe, ffscope.web.serving, ffscope.web.export
 """

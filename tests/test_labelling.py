@@ -17,14 +17,14 @@ from ffscope.annotating.sheets import draw
 from ffscope.errors import InputError, LabellerError, MemoryNameError, StudyError
 from ffscope.labelling import batch
 from ffscope.labelling.address import Address
-from ffscope.labelling.asking import MalformedError, marked, read_fits, read_patterns
 from ffscope.labelling.cost import Cost, Price, Tokens
 from ffscope.labelling.detection import balanced_accuracy, chance
 from ffscope.labelling.endpoint import Endpoint
 from ffscope.labelling.labeller import label
+from ffscope.labelling.prompts import MalformedError, marked, read_fits, read_patterns
 from ffscope.labelling.subjects import draw_memories, read_subjects
-from ffscope.memory import Memory
-from ffscope.study import Study
+from ffscope.memory_name import Memory
+from ffscope.study.folder import Study
 
 PATTERN = {"kind": "shallow", "description": "ends with x", "covers": [1, 2, 3]}
 GOOD = json.dumps({"patterns": [PATTERN]})

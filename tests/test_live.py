@@ -17,14 +17,14 @@ import torch
 import studies
 import tiny
 from ffscope import InputError, LensError, Memory, MemoryNameError, read
-from ffscope.analysis.sentences import Reading
 from ffscope.analysis.trace import tell
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import CoefficientError
 from ffscope.live import coefficients
+from ffscope.live.cancellation import Stopped
 from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
-from ffscope.live.stopping import Stopped
 from ffscope.models.lens import written
 from ffscope.models.loading import lay_out
 from ffscope.pipeline import triggers
@@ -135,7 +135,7 @@ def test_links_are_read_without_torch():
     code = """
 import sys
 for name in ("torch", "transformers", "numpy"): sys.modules[name] = None
-import ffscope.live.interventions, ffscope.live.stopping
+import ffscope.live.interventions, ffscope.live.cancellation
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -268,7 +268,9 @@ def test_batches_are_not_larger_than_memory_allows():
 def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
     model = read(tiny.make(name), tokenizer)
     corpus = studies.write_corpus(tmp_path / "corpus.jsonl", documents=10)
-    study = triggers(model, Reading(str(corpus), max_tokens=30), tmp_path / "study", searching=Searching(top=4))
+    study = triggers(
+        model, CorpusOptions(str(corpus), max_tokens=30), tmp_path / "study", searching=SearchOptions(top=4)
+    )
     tokens = {row["sentence"]: row["tokens"] for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
     rows = pq.read_table(study.path("triggers.parquet")).to_pylist()
     live = Live(model, bos=study.settings["bos"])

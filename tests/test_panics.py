@@ -16,13 +16,13 @@ import sentencex
 import tiny
 from conftest import SHARED
 from ffscope import SourceError, load, read
-from ffscope.analysis.sentences import Reading, write_sentences
 from ffscope.corpus.documents import Corpus
+from ffscope.corpus.ingest import CorpusOptions, write_sentences
 from ffscope.corpus.sentences import Cutter
 from ffscope.errors import CorpusError, InputError
 from ffscope.models.encoder import Encoder
 from ffscope.panics import Unreadable, guarded
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 PANICS = "W\N{NO-BREAK SPACE}."
 """What sentencex panics at: a capital letter, white space outside ASCII, a full stop."""
@@ -136,7 +136,7 @@ def test_a_study_counts_and_tells_what_could_not_be_read(tokenizer, tmp_path, mo
     rows = [{"text": f"Number {letter} here. BAD {letter}. More {letter}."} for letter in "abc"]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with Study.writing(tmp_path / "study", {"source": "none"}) as study:
-        write_sentences(study, tokenizer, Reading(corpus=str(tmp_path / "a.jsonl")))
+        write_sentences(study, tokenizer, CorpusOptions(corpus=str(tmp_path / "a.jsonl")))
     what = "paragraphs that the sentence splitter could not read, split by punctuation alone"
     assert study.manifest["corpus"]["skipped"] == {what: 3}
     assert study.manifest["corpus"]["sentences"] == 9

@@ -21,19 +21,19 @@ from ffscope.annotating.records import write
 from ffscope.cli import app
 from ffscope.errors import InputError, SourceError, StudyError
 from ffscope.patterns.candidates import SHALLOW, Rates, gather
-from ffscope.patterns.chance import tail, tails
+from ffscope.patterns.clustering import Chance, link, unit
 from ffscope.patterns.describe import describe
-from ffscope.patterns.meaning import Chance, link, unit
+from ffscope.patterns.pattern import Pattern, checked
 from ffscope.patterns.prefixes import read_prefixes, sampled
-from ffscope.patterns.record import Pattern, checked
 from ffscope.patterns.semantic import set_bits
 from ffscope.patterns.shallow import Triggers, find_shared
+from ffscope.patterns.significance import tail, tails
 from ffscope.patterns.topics import topics_of
 from ffscope.patterns.words import CLASSES, Lexicon, words_of
 from ffscope.queries import memory_page, pattern_examples
 from ffscope.report.page import write_report
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 from planted import by_hand, make_tokenizer, plant, prefixes_of, score
 from studies import make_study, sign_otherwise
 

@@ -15,17 +15,17 @@ from typer.testing import CliRunner
 
 import tiny
 from ffscope import read
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
 from ffscope.cli import app
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import InputError, LensError, StudyError
 from ffscope.pipeline import STAGES, Analysing, analyse, run, triggers
-from ffscope.progress import nobody
+from ffscope.progress import no_progress
 from ffscope.report.figures import Figure
-from ffscope.study import Study
+from ffscope.study.folder import Study
 from studies import make_study, write_corpus
 
-SEARCHING = Searching(top=6)
+SEARCHING = SearchOptions(top=6)
 ASKED = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
 
 
@@ -75,7 +75,7 @@ def test_a_study_has_every_file_of_the_contract(whole):
 
 
 def test_stage_by_stage_is_the_same_study(whole, model, tmp_path):
-    reading = Reading(whole.settings["corpus"])
+    reading = CorpusOptions(whole.settings["corpus"])
     triggers(model, reading, tmp_path / "study", searching=SEARCHING)
     for stage in STAGES:
         analyse(stage, model, tmp_path / "study", **ASKED)
@@ -87,7 +87,9 @@ def test_stage_by_stage_is_the_same_study(whole, model, tmp_path):
 def test_a_second_run_changes_nothing(whole, model):
     before = digests(whole.folder)
     written = {name: (whole.folder / name).stat().st_mtime_ns for name in before if name.endswith(".parquet")}
-    run(model, Reading(whole.settings["corpus"]), whole.folder, searching=SEARCHING)  # with the study's own numbers
+    run(
+        model, CorpusOptions(whole.settings["corpus"]), whole.folder, searching=SEARCHING
+    )  # with the study's own numbers
     assert digests(whole.folder) == before
     assert {name: (whole.folder / name).stat().st_mtime_ns for name in written} == written
 
@@ -106,7 +108,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_files(whole, model, tmp_path,
         if told == after:
             raise Stop
 
-    reading = Reading(whole.settings["corpus"])
+    reading = CorpusOptions(whole.settings["corpus"])
     with pytest.raises(Stop):
         run(model, reading, tmp_path / "study", searching=SEARCHING, progress=stop, **ASKED)
     run(model, reading, tmp_path / "study", searching=SEARCHING, **ASKED)
@@ -125,7 +127,7 @@ def test_other_numbers_than_the_studys_are_refused(whole, model):
 
 
 def test_a_slip_is_noticed_before_the_search(model, tmp_path):
-    reading = Reading(str(write_corpus(tmp_path / "corpus.jsonl")))
+    reading = CorpusOptions(str(write_corpus(tmp_path / "corpus.jsonl")))
     for asked, error in (
         ({"exampels": 3}, InputError),
         ({"examples": 0}, InputError),
@@ -190,7 +192,7 @@ def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
 def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
     """Sentences of one token, which cannot lose one, and no document held out."""
     (tmp_path / "letters.txt").write_text("a\nb\nc\n")
-    study = run(model, Reading(str(tmp_path / "letters.txt")), tmp_path / "study", searching=SEARCHING)
+    study = run(model, CorpusOptions(str(tmp_path / "letters.txt")), tmp_path / "study", searching=SEARCHING)
     assert pq.read_table(study.path("mutation.parquet")).num_rows == 0
     assert set(json.loads(study.path("summary.json").read_text())) == {
         "agreement", "next_rank", "agreement_by_probability", "predictive_values", "patterns",
@@ -200,8 +202,10 @@ def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
 
 def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: 100.0)
-    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60))
+    monkeypatch.setattr("ffscope.search.time_budget._prefixes_a_second", lambda *_: 100.0)
+    study = triggers(
+        model, CorpusOptions(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60)
+    )
     done = study.manifest["stages"]["triggers"]
     rows = pq.read_table(study.path("sentences.parquet"), filters=[("held_out", "==", False)]).to_pylist()
     lengths = [len(row["tokens"]) for row in rows]
@@ -210,19 +214,19 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     last = rows[done["sentences"] - 1]["sentence"]
     assert max(pq.read_table(study.path("triggers.parquet"))["sentence"].to_pylist()) <= last
     before = digests(study.folder)
-    triggers(model, Reading(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60))
+    triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60))
     assert digests(study.folder) == before
     with pytest.raises(StudyError, match="holds a study with settings minutes = "):
-        triggers(model, Reading(str(corpus)), tmp_path / "study", searching=SEARCHING)
+        triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=SEARCHING)
 
 
 def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
 
-    def search(pace, progress=nobody):
-        monkeypatch.setattr("ffscope.running.pace._prefixes_a_second", lambda *_: pace)
+    def search(pace, progress=no_progress):
+        monkeypatch.setattr("ffscope.search.time_budget._prefixes_a_second", lambda *_: pace)
         how = {"searching": replace(SEARCHING, minutes=10 / 60), "progress": progress}
-        return triggers(model, Reading(str(corpus)), tmp_path / "study", **how)
+        return triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", **how)
 
     def stop(progress):
         if progress.stage == "searching":
@@ -235,7 +239,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
 def test_enough_minutes_search_everything(model, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=30.0))
+    study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=30.0))
     assert study.manifest["stages"]["triggers"]["sentences"] == study.manifest["corpus"]["searched"]["sentences"]
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from explorer import app_of, client_of, explored_study
 from ffscope.errors import SourceError
-from ffscope.public import hiding, public, public_name
 from ffscope.report.command import reproduce
 from ffscope.report.page import write_report
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.public import hiding, public, public_name
 from ffscope.web.app import make_app
 from ffscope.web.export import export
 from ffscope.web.guard import Rules

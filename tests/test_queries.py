@@ -1,4 +1,4 @@
-"""Reading a study: the same answer from the library and from the command line."""
+"""CorpusOptions a study: the same answer from the library and from the command line."""
 
 import json
 import shutil
@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import tiny
 from ffscope import read
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
 from ffscope.cli import app
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.pipeline import triggers
 from ffscope.queries import Found, memory_page
@@ -28,7 +28,9 @@ def study(tmp_path_factory, tokenizer):
     folder = tmp_path_factory.mktemp("study")
     (folder / "a.txt").write_text(f"{HOSTILE}\nThe cat sat. On the mat it sat.")
     model = read(tiny.make("gpt2"), tokenizer, source="tiny/gpt2")
-    return triggers(model, Reading(str(folder / "a.txt")), folder / "study", searching=Searching(top=4, negative=True))
+    return triggers(
+        model, CorpusOptions(str(folder / "a.txt")), folder / "study", searching=SearchOptions(top=4, negative=True)
+    )
 
 
 def test_a_page_has_the_triggers_and_their_text(study):

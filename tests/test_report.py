@@ -13,11 +13,10 @@ import pytest
 
 import tiny
 from ffscope import read
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import StudyError
 from ffscope.pipeline import run
-from ffscope.public import public
 from ffscope.queries import predictive_values
 from ffscope.report import bootstrap
 from ffscope.report.command import reproduce
@@ -26,7 +25,8 @@ from ffscope.report.labels import LABELS
 from ffscope.report.page import write_report
 from ffscope.report.summary import bin_edges, summarise
 from ffscope.report.words import percent, sentence, telling
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.public import public
 from studies import make_study, write_corpus
 
 FIGURES = {
@@ -328,10 +328,10 @@ def test_bins_with_the_same_label_stay_apart(summary):
 
 def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    searching = Searching(top=6, layers=[1])
+    searching = SearchOptions(top=6, layers=[1])
     model = read(tiny.make("opt"), tokenizer)  # a ReLU
     how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
-    study = run(model, Reading(str(corpus)), tmp_path / "study", searching=searching, **how)
+    study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching, **how)
     made = summarise(study)
     assert made["active"]["signed"] == [None, False, None]
     assert "negative" not in sentence("active", made)

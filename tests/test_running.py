@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from ffscope.running.highest import highest, plain
-from ffscope.running.keys import EMPTY, LAST_PREFIX, coefficients_of, pack, prefixes_of
-from ffscope.running.listener import SAMPLE, Listener, Passing
-from ffscope.running.sample import RunningSample, mix
-from ffscope.running.tally import ABOVE_ZERO, BINS, EDGES, Tally, bin_of
-from ffscope.running.top import RunningTop
+from ffscope.search.accumulators import SAMPLE, Accumulators, BatchInfo
+from ffscope.search.highest import highest, plain
+from ffscope.search.histogram import ABOVE_ZERO, BINS, EDGES, Histogram, bin_of
+from ffscope.search.sample import RunningSample, mix
+from ffscope.search.top import RunningTop
+from ffscope.search.trigger_keys import EMPTY, LAST_PREFIX, coefficients_of, pack, prefixes_of
 
 MEMORIES, TOP = 11, 5
 CPU = torch.device("cpu")
@@ -35,11 +35,11 @@ def passing(firsts, length, picked=None):
     """A batch of which all prefixes are picked, or none."""
     rows = torch.ones((len(firsts), length)).nonzero()
     rows = rows if picked is None else rows[:0]
-    return Passing(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
+    return BatchInfo(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
 
 
 def listened(batches, *, prefixes="best", at_the_end=False, seed=0, unlisted=0):
-    listener = Listener(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
+    listener = Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
     listener._at_the_end = at_the_end
     for firsts, values in batches:
         listener.begin(passing(firsts, values.shape[1]))
@@ -154,7 +154,7 @@ def test_bins_have_the_edges_they_say():
 def test_the_tally_counts_and_sums():
     values = torch.randn(400, 3, generator=torch.Generator().manual_seed(0)) * 10 ** torch.tensor([0.0, -3.0, 3.0])
     values[:7] = 0.0
-    tally = Tally(3, CPU)
+    tally = Histogram(3, CPU)
     tally.watch(values, values)
     tally.sort(values, slice(0, 3))
     for memory in range(3):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tiny
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 SENTENCES = 1_000_000
 CEILING = 500  # MiB above the loaded model
@@ -17,7 +17,7 @@ SEARCH = """
 import resource, sys
 from pathlib import Path
 import ffscope
-from ffscope.analysis.sentences import Reading
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.pipeline import triggers
 
 def memory(what):
@@ -31,7 +31,7 @@ Path("/proc/self/clear_refs").write_text("5")
 before = memory("VmRSS")
 # Beyond this the system gives no more memory, and the search would end in an error.
 resource.setrlimit(resource.RLIMIT_DATA, ((memory("VmData") + 1024 * int(ceiling)) * 1024,) * 2)
-triggers(loaded, Reading(corpus), out)
+triggers(loaded, CorpusOptions(corpus), out)
 print((memory("VmHWM") - before) // 1024)
 """
 

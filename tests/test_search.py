@@ -9,9 +9,9 @@ from ffscope import read
 from ffscope.corpus.batches import Batch
 from ffscope.errors import ProofError
 from ffscope.models.loading import lay_out
-from ffscope.running.keys import coefficients_of
-from ffscope.running.passes import sentence_inputs
-from ffscope.running.search import Search
+from ffscope.search.execute import Search
+from ffscope.search.passes import sentence_inputs
+from ffscope.search.trigger_keys import coefficients_of
 
 
 def some_batches(count=6):

@@ -1,4 +1,4 @@
-"""Searching memories: every answer held against a plain loop over the tables."""
+"""SearchOptions memories: every answer held against a plain loop over the tables."""
 
 import json
 import shutil

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 import tiny
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.models.loading import load
 from ffscope.pipeline import triggers
 from studies import write_corpus
@@ -24,7 +24,7 @@ def study(tmp_path_factory, tokenizer):
     tokenizer.save_pretrained(folder / "tiny-llama")
     corpus = write_corpus(folder / "corpus.jsonl", documents=10)
     model = load(str(folder / "tiny-llama"), "cpu", "float32")
-    return triggers(model, Reading(str(corpus)), folder / "study", searching=Searching(top=4)).folder
+    return triggers(model, CorpusOptions(str(corpus)), folder / "study", searching=SearchOptions(top=4)).folder
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 import tiny
 from ffscope.live.model import Live
 from ffscope.live.threads import Load, Threads, Usage, cores, free_threads, sleep_while_waiting, used_by_others
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.loading import lay_out
 
 
@@ -83,7 +83,7 @@ def test_waiting_is_set_before_torch_is_there_and_only_where_nobody_chose(monkey
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
     code = """
 import os, sys
-from ffscope.starting import model_queue
+from ffscope.cli.starting import model_queue
 given = {"no_model": False}
 model_queue(given)
 assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE" and "torch" not in sys.modules

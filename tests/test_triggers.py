@@ -17,18 +17,18 @@ import torch
 
 import tiny
 from ffscope import read
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching, _Stage, rarity
+from ffscope.analysis.triggers import SearchOptions, _Stage, rarity
 from ffscope.corpus.batches import batches
+from ffscope.corpus.ingest import CorpusOptions
 from ffscope.corpus.prefixes import chunks
 from ffscope.errors import CoefficientError, CorpusError, InputError, StudyError
 from ffscope.models.inputs import bos_token
 from ffscope.models.loading import lay_out
 from ffscope.pipeline import triggers
-from ffscope.running import checkpoint
-from ffscope.running.search import Search
-from ffscope.running.tally import BINS, bin_of
-from ffscope.study import Study
+from ffscope.search import checkpoint
+from ffscope.search.execute import Search
+from ffscope.search.histogram import BINS, bin_of
+from ffscope.study.folder import Study
 
 TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late."
 WORDS = TEXT.split()
@@ -114,8 +114,8 @@ class Plain:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_same_as_a_plain_search(name, corpus, tokenizer, tmp_path):
     model = read(tiny.make(name), tokenizer)
-    searching = Searching(top=7, negative=True, batch_tokens=100)
-    study = triggers(model, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
+    searching = SearchOptions(top=7, negative=True, batch_tokens=100)
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
     plain = Plain(model, study)
     plain.holds(found(study), 7)
     plain.holds(found(study, "negative_triggers.parquet"), 7, sign=-1)
@@ -123,13 +123,13 @@ def test_the_same_as_a_plain_search(name, corpus, tokenizer, tmp_path):
 
 def test_all_prefixes(corpus, tokenizer, tmp_path):
     model = read(tiny.make("llama"), tokenizer)
-    searching = Searching(top=9, prefixes="all", bos=False)
-    study = triggers(model, Reading(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
+    searching = SearchOptions(top=9, prefixes="all", bos=False)
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
     Plain(model, study, bos=False).holds(found(study), 9, prefixes="all")
 
 
 FILES = ("sentences.parquet", "triggers.parquet", "negative_triggers.parquet", "memories.parquet")
-QUICK = Searching(top=5, negative=True, batch_tokens=60)
+QUICK = SearchOptions(top=5, negative=True, batch_tokens=60)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def llama(tokenizer):
 @pytest.fixture(scope="module")
 def whole(llama, corpus, tmp_path_factory):
     """A study that was not interrupted."""
-    return triggers(llama, Reading(str(corpus)), tmp_path_factory.mktemp("whole") / "study", searching=QUICK)
+    return triggers(llama, CorpusOptions(str(corpus)), tmp_path_factory.mktemp("whole") / "study", searching=QUICK)
 
 
 def same_bytes(study, other):
@@ -159,10 +159,10 @@ def test_an_interrupted_search_ends_with_the_same_bytes(at, stop, llama, corpus,
 
     monkeypatch.setattr(Search, "run", stopping)
     with pytest.raises(stop):
-        triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=QUICK, checkpoint_every=0.0)
+        triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK, checkpoint_every=0.0)
     assert not (tmp_path / "study" / "triggers.parquet").exists()
     monkeypatch.setattr(Search, "run", run)
-    study = triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK)
     assert same_bytes(study, whole)
     assert sorted(path.name for path in study.folder.iterdir()) == sorted(path.name for path in whole.folder.iterdir())
 
@@ -178,11 +178,11 @@ def test_ctrl_c_waits_for_the_batch_and_loses_nothing(llama, corpus, whole, tmp_
     monkeypatch.setattr(Search, "run", interrupted)
     folder = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
-        triggers(llama, Reading(str(corpus)), folder, searching=QUICK, checkpoint_every=1000.0)
+        triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK, checkpoint_every=1000.0)
     batches_done = checkpoint.read_note(Study.open(folder))["batches"]
     assert batches_done == 4
     assert signal.getsignal(signal.SIGINT) is usual
-    study = triggers(llama, Reading(str(corpus)), folder, searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK)
     assert next(count) == 5 + sum(1 for _ in _batches(study)) - batches_done
     assert same_bytes(study, whole)
 
@@ -206,10 +206,10 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole,
     monkeypatch.setattr(Study, "replacing", failing)
     folder = tmp_path / "study"
     with pytest.raises(StudyError, match="cannot be written: The disk is full. What was finished"):
-        triggers(llama, Reading(str(corpus)), folder, searching=QUICK, checkpoint_every=0.0)
+        triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK, checkpoint_every=0.0)
     assert not list(folder.glob("*.unfinished"))
     monkeypatch.setattr(Study, "replacing", replacing)
-    assert same_bytes(triggers(llama, Reading(str(corpus)), folder, searching=QUICK), whole)
+    assert same_bytes(triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK), whole)
 
 
 @pytest.mark.parametrize("kills", [3])
@@ -266,7 +266,7 @@ def _done(folder):
 def test_a_finished_study_is_not_done_again(llama, corpus, whole, monkeypatch):
     monkeypatch.setattr(Search, "run", None)
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
-    triggers(llama, Reading(str(corpus)), whole.folder, searching=QUICK)
+    triggers(llama, CorpusOptions(str(corpus)), whole.folder, searching=QUICK)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
 
 
@@ -274,37 +274,42 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     other = read(tiny.make("llama", seed=1), tokenizer)
     for model, reading, searching, message in (
-        (other, Reading(str(corpus)), QUICK, "holds a study with model fingerprint = "),
+        (other, CorpusOptions(str(corpus)), QUICK, "holds a study with model fingerprint = "),
         (
             llama,
-            Reading(str(corpus), max_tokens=7),
+            CorpusOptions(str(corpus), max_tokens=7),
             QUICK,
             "holds a study with settings max_tokens = 40; this run has 7.",
         ),
-        (llama, Reading(str(corpus)), replace(QUICK, top=6), "holds a study with settings top = 5; this run has 6."),
+        (
+            llama,
+            CorpusOptions(str(corpus)),
+            replace(QUICK, top=6),
+            "holds a study with settings top = 5; this run has 6.",
+        ),
     ):
         with pytest.raises(StudyError, match=message):
             triggers(model, reading, whole.folder, searching=searching)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(StudyError, match=r"is not empty and holds no study \(mine.txt …\). Nothing was written"):
-        triggers(llama, Reading(str(corpus)), tmp_path, searching=QUICK)
+        triggers(llama, CorpusOptions(str(corpus)), tmp_path, searching=QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(StudyError, match="is a file"):
-        triggers(llama, Reading(str(corpus)), tmp_path / "mine.txt", searching=QUICK)
+        triggers(llama, CorpusOptions(str(corpus)), tmp_path / "mine.txt", searching=QUICK)
 
 
 def test_a_search_begun_with_other_settings_is_not_gone_on_with(llama, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(_Stage, "write", lambda self: 1 / 0)
     for searching, error in ((QUICK, ZeroDivisionError), (replace(QUICK, top=6), StudyError)):
         with pytest.raises(error):
-            triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=searching, checkpoint_every=0.0)
+            triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching, checkpoint_every=0.0)
 
 
 @pytest.mark.parametrize("tokens", [1, 37, 5000])
 def test_another_batch_size_finds_the_same(tokens, llama, corpus, whole, tmp_path):
     searching = replace(QUICK, batch_tokens=tokens)
-    study = triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=searching)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching)
     for one, other in zip(found(study), found(whole), strict=True):
         assert one["coefficient"] == pytest.approx(other["coefficient"], rel=1e-4, abs=1e-6)
         assert (one["layer"], one["memory"], one["rank"]) == (other["layer"], other["memory"], other["rank"])
@@ -312,7 +317,7 @@ def test_another_batch_size_finds_the_same(tokens, llama, corpus, whole, tmp_pat
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
     searching = replace(QUICK, layers=[0, 1], memories=[2, 3, 11])
-    study = triggers(llama, Reading(str(corpus)), tmp_path / "study", searching=searching)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching)
     wanted = [row for row in found(whole) if row["layer"] < 2 and row["memory"] in (2, 3, 11)]
     assert found(study) == wanted
     names = [(row["layer"], row["memory"]) for row in found(study, "memories.parquet")]
@@ -352,7 +357,7 @@ def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer,
         CoefficientError,
         match=rf"Sentence \d+ \('.+'\) gives memory L{layer}.3 the coefficient (nan|-?inf), so nothing",
     ):
-        triggers(model, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
+        triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -360,7 +365,7 @@ def test_low_precision_runs_and_is_recorded(dtype, corpus, tokenizer, tmp_path, 
     torch._C._set_mkldnn_enabled(False)
     try:
         model = read(tiny.make("llama").to(dtype), tokenizer)
-        study = triggers(model, Reading(str(corpus)), tmp_path / "study", searching=QUICK)
+        study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK)
     finally:
         torch._C._set_mkldnn_enabled(True)
     assert study.manifest["model"]["dtype"] == str(dtype).removeprefix("torch.")
@@ -372,7 +377,7 @@ def test_held_out_documents_are_not_searched(llama, corpus, whole, tmp_path):
     assert {row["document"] for row in sentences.values() if row["held_out"]} == {19}
     assert not any(sentences[row["sentence"]]["held_out"] for row in found(whole))
     (tmp_path / "apart.txt").write_text("Apart it is. Held out.")
-    reading = Reading(str(corpus), held_out=str(tmp_path / "apart.txt"))
+    reading = CorpusOptions(str(corpus), held_out=str(tmp_path / "apart.txt"))
     study = triggers(llama, reading, tmp_path / "study", searching=QUICK)
     apart = [row for row in found(study, "sentences.parquet") if row["held_out"]]
     assert [row["text"] for row in apart] == ["Apart it is.", "Held out."]
@@ -380,7 +385,7 @@ def test_held_out_documents_are_not_searched(llama, corpus, whole, tmp_path):
 
 
 def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
-    study = triggers(llama, Reading(str(corpus), sentences=5), tmp_path / "study", searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(corpus), sentences=5), tmp_path / "study", searching=QUICK)
     assert study.manifest["corpus"]["searched"]["sentences"] == 5
     assert study.manifest["corpus"]["held_out"]["documents"] == 1
     assert {row["sentence"] for row in found(study)} <= set(range(5))
@@ -398,7 +403,10 @@ def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for sentences, held_out in ((10, {19}), (50, {19, 39})):
         study = triggers(
-            llama, Reading(str(tmp_path / "a.jsonl"), sentences=sentences), tmp_path / f"{sentences}", searching=QUICK
+            llama,
+            CorpusOptions(str(tmp_path / "a.jsonl"), sentences=sentences),
+            tmp_path / f"{sentences}",
+            searching=QUICK,
         )
         kept = found(study, "sentences.parquet")
         assert sum(not row["held_out"] for row in kept) == sentences
@@ -409,7 +417,7 @@ def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_
 def test_duplicates_are_dropped_and_counted(llama, tmp_path):
     (tmp_path / "a.txt").write_text("Same here. Other. Same here.\nSame here.")
     for dedupe, sentences, duplicates in ((True, 2, 2), (False, 4, 0)):
-        reading = Reading(str(tmp_path / "a.txt"), dedupe=dedupe)
+        reading = CorpusOptions(str(tmp_path / "a.txt"), dedupe=dedupe)
         study = triggers(llama, reading, tmp_path / f"study {dedupe}", searching=QUICK)
         corpus = study.manifest["corpus"]
         assert (corpus["sentences"], corpus["duplicates"]) == (sentences, duplicates)
@@ -419,15 +427,15 @@ def test_duplicates_are_dropped_and_counted(llama, tmp_path):
 def test_a_corpus_without_a_sentence(content, llama, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):
-        triggers(llama, Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+        triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
     assert not (tmp_path / "study").exists()
     (tmp_path / "b.txt").write_text("Now it has one.")
-    triggers(llama, Reading(str(tmp_path / "b.txt")), tmp_path / "study", searching=QUICK)
+    triggers(llama, CorpusOptions(str(tmp_path / "b.txt")), tmp_path / "study", searching=QUICK)
 
 
 def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
     (tmp_path / "a.txt").write_text("a" * 100)
-    study = triggers(llama, Reading(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
     (row,) = found(study, "sentences.parquet")
     assert len(row["tokens"]) == 40
     assert study.manifest["corpus"]["cut"] == 1
@@ -437,7 +445,7 @@ def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
 def test_models_without_text_or_tokenizer(corpus, tmp_path):
     for name in ("llama", "vit"):
         with pytest.raises(InputError, match="without a tokenizer"):
-            triggers(read(tiny.make(name)), Reading(str(corpus)), tmp_path / "study")
+            triggers(read(tiny.make(name)), CorpusOptions(str(corpus)), tmp_path / "study")
 
 
 def test_two_writers_do_not_meet(llama, corpus, whole):
@@ -445,4 +453,4 @@ def test_two_writers_do_not_meet(llama, corpus, whole):
         Study.writing(whole.folder, whole.manifest["model"]),
         pytest.raises(StudyError, match="Another ffscope is writing"),
     ):
-        triggers(llama, Reading(str(corpus)), whole.folder, searching=QUICK)
+        triggers(llama, CorpusOptions(str(corpus)), whole.folder, searching=QUICK)

@@ -17,7 +17,7 @@ from explorer import app_of, client_of, explored_study, served, tiny_model
 from ffscope.annotating.records import read
 from ffscope.html import block, dumped
 from ffscope.live.model import Live
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries import memory_page
 from ffscope.queries.search import Wanted, search
 from ffscope.web.twins.rows import folded
@@ -589,7 +589,7 @@ def test_the_live_twin_tells_what_may_be_asked(live, client):
 
 def test_another_model_is_refused(study, tokenizer, tmp_path):
     from ffscope.errors import StudyError
-    from ffscope.models.account import account
+    from ffscope.models.fingerprint import account
 
     study.refuse_other_model(account(tiny_model(tokenizer)))
     with pytest.raises(StudyError, match="model family"):
@@ -613,14 +613,14 @@ def test_the_head_of_a_page_can_be_asked_for(client):
 
 
 def test_what_was_not_searched_is_said_so(tmp_path, tokenizer):
-    from ffscope.analysis.sentences import Reading
-    from ffscope.analysis.triggers import Searching
+    from ffscope.analysis.triggers import SearchOptions
+    from ffscope.corpus.ingest import CorpusOptions
     from ffscope.pipeline import triggers
     from studies import write_corpus
 
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    searching = Searching(top=3, layers=[1], memories=[3, 5])
-    made = triggers(tiny_model(tokenizer), Reading(str(corpus)), tmp_path / "study", searching=searching)
+    searching = SearchOptions(top=3, layers=[1], memories=[3, 5])
+    made = triggers(tiny_model(tokenizer), CorpusOptions(str(corpus)), tmp_path / "study", searching=searching)
     with client_of(app_of(made.folder)) as client:
         assert get(client, "/L1/3.json")["next"] == "L1.5"
         assert [one["stage"] for one in get(client, "/L1/3.json")["missing"]] == [

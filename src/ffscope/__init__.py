@@ -20,24 +20,25 @@ from ffscope.errors import (
     SourceError,
     StudyError,
 )
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 
 if TYPE_CHECKING:
-    from ffscope.analysis.sentences import Reading
-    from ffscope.analysis.triggers import Searching
+    from ffscope.analysis.triggers import SearchOptions
+    from ffscope.corpus.ingest import CorpusOptions
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
     from ffscope.pipeline import analyse, run, triggers
     from ffscope.queries import memory_page
-    from ffscope.results import Results, open
-    from ffscope.study import Study
+    from ffscope.study.folder import Study
+    from ffscope.study.results import Results, open
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CoefficientError",
     "CorpusError",
+    "CorpusOptions",
     "FfscopeError",
     "Finding",
     "InputError",
@@ -48,9 +49,8 @@ __all__ = [
     "MemoryModel",
     "MemoryNameError",
     "ProofError",
-    "Reading",
     "Results",
-    "Searching",
+    "SearchOptions",
     "SourceError",
     "Study",
     "StudyError",
@@ -74,15 +74,15 @@ _LATER = {
     "read": "ffscope.models.loading",
     "MemoryModel": "ffscope.models.memory_model",
     "Trace": "ffscope.models.memory_model",
-    "Reading": "ffscope.analysis.sentences",
-    "Searching": "ffscope.analysis.triggers",
+    "CorpusOptions": "ffscope.corpus.ingest",
+    "SearchOptions": "ffscope.analysis.triggers",
     "analyse": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
-    "Results": "ffscope.results",
-    "open": "ffscope.results",
+    "Results": "ffscope.study.results",
+    "open": "ffscope.study.results",
     "memory_page": "ffscope.queries",
-    "Study": "ffscope.study",
+    "Study": "ffscope.study.folder",
 }
 
 

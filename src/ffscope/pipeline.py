@@ -13,17 +13,17 @@ from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.mutation import mutate
 from ffscope.analysis.patterns import check_asked, find_patterns
 from ffscope.analysis.refinement import Refinement
-from ffscope.analysis.sentences import Reading, write_sentences
-from ffscope.analysis.triggers import Searching, find_triggers
+from ffscope.analysis.triggers import SearchOptions, find_triggers
 from ffscope.analysis.values import read_values
+from ffscope.corpus.ingest import CorpusOptions, write_sentences
 from ffscope.errors import CorpusError, InputError, LensError, StudyError
-from ffscope.models.account import account
+from ffscope.models.fingerprint import account
 from ffscope.models.inputs import bos_token
 from ffscope.models.lens import LENSES
 from ffscope.models.memory_model import MemoryModel
-from ffscope.progress import Tell, nobody
-from ffscope.running.observing import Observer, draw, observe
-from ffscope.study import Study
+from ffscope.progress import ProgressCallback, no_progress
+from ffscope.search.example_pass import Observer, draw, observe
+from ffscope.study.folder import Study
 
 if TYPE_CHECKING:
     from ffscope.labelling.cost import Price
@@ -66,20 +66,22 @@ class Analysing:
 
 def triggers(
     model: MemoryModel,
-    reading: Reading,
+    reading: CorpusOptions,
     out: Path | str,
     *,
-    searching: Searching | None = None,
+    searching: SearchOptions | None = None,
     checkpoint_every: float = 60.0,
-    progress: Tell = nobody,
+    progress: ProgressCallback = no_progress,
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. What is there already is not done again."""
     with Study.writing(out, account(model)) as study:
-        _search(study, model, reading, searching or Searching(), checkpoint_every, progress)
+        _search(study, model, reading, searching or SearchOptions(), checkpoint_every, progress)
     return study
 
 
-def analyse(stage: str, model: MemoryModel, folder: Path | str, *, progress: Tell = nobody, **asked: Any) -> Study:
+def analyse(
+    stage: str, model: MemoryModel, folder: Path | str, *, progress: ProgressCallback = no_progress, **asked: Any
+) -> Study:
     """One stage after the search, on a study that has its triggers; `asked` are fields of Analysing."""
     if stage not in STAGES:
         raise StudyError(f"There is no stage {stage!r}. After the search come: {', '.join(STAGES)}.")
@@ -89,7 +91,9 @@ def analyse(stage: str, model: MemoryModel, folder: Path | str, *, progress: Tel
     return study
 
 
-def patterns(folder: Path | str, model: MemoryModel | None = None, *, progress: Tell = nobody, **asked: Any) -> Study:
+def patterns(
+    folder: Path | str, model: MemoryModel | None = None, *, progress: ProgressCallback = no_progress, **asked: Any
+) -> Study:
     """Patterns on a study that has its triggers, with the model where no encoder is installed; `asked` goes to `find_patterns`."""
     Study.open(folder).need("triggers")
     with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
@@ -107,18 +111,18 @@ def label(folder: Path | str, endpoint: "Endpoint", price: "Price | None" = None
 
 def run(
     model: MemoryModel,
-    reading: Reading,
+    reading: CorpusOptions,
     out: Path | str,
     *,
-    searching: Searching | None = None,
+    searching: SearchOptions | None = None,
     checkpoint_every: float = 60.0,
-    progress: Tell = nobody,
+    progress: ProgressCallback = no_progress,
     **asked: Any,
 ) -> Study:
     """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
     with Study.writing(out, account(model)) as study:
         how = Analysing.of(study, asked)  # first, so that a slip is not noticed after hours
-        _search(study, model, reading, searching or Searching(), checkpoint_every, progress)
+        _search(study, model, reading, searching or SearchOptions(), checkpoint_every, progress)
         for stage in ("values", "agreement", "mutation"):
             with _or_skipped(study, stage):
                 STAGES[stage](study, model, how, progress)
@@ -136,42 +140,42 @@ def run(
 def _search(
     study: Study,
     model: MemoryModel,
-    reading: Reading,
-    searching: Searching,
+    reading: CorpusOptions,
+    searching: SearchOptions,
     checkpoint_every: float,
-    progress: Tell,
+    progress: ProgressCallback,
 ) -> None:
     reading = replace(reading, max_tokens=_room(model, reading.max_tokens, bos=searching.bos))
     write_sentences(study, model.tokenizer, reading, progress=progress)
     find_triggers(study, model, searching, checkpoint_every=checkpoint_every, progress=progress)
 
 
-def _values(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+def _values(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
     read_values(study, model, lens=how.lens, progress=progress)
 
 
-def _agreement(study: Study, _model: MemoryModel, how: Analysing, progress: Tell) -> None:
+def _agreement(study: Study, _model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
     find_agreement(study, lens=how.lens, progress=progress)
 
 
-def _mutation(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+def _mutation(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
     mutate(study, model, memories=how.mutation_memories, triggers=how.mutation_triggers, progress=progress)
 
 
-def _composition(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+def _composition(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
     _watch(study, model, how, [_OBSERVERS["composition"](study, model, how)], progress)
 
 
-def _refinement(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+def _refinement(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
     _watch(study, model, how, [_OBSERVERS["refinement"](study, model, how)], progress)
 
 
-def _patterns(study: Study, model: MemoryModel, how: Analysing, progress: Tell) -> None:
+def _patterns(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
     device = str(model.device)
     find_patterns(study, model, encoder=how.encoder, triggers=how.pattern_triggers, device=device, progress=progress)
 
 
-STAGES: dict[str, Callable[[Study, MemoryModel, Analysing, Tell], None]] = {
+STAGES: dict[str, Callable[[Study, MemoryModel, Analysing, ProgressCallback], None]] = {
     "values": _values,
     "agreement": _agreement,
     "mutation": _mutation,
@@ -185,7 +189,9 @@ _OBSERVERS: dict[str, Callable[[Study, MemoryModel, Analysing], Observer]] = {
 }
 
 
-def _watch(study: Study, model: MemoryModel, how: Analysing, observers: list[Observer], progress: Tell) -> None:
+def _watch(
+    study: Study, model: MemoryModel, how: Analysing, observers: list[Observer], progress: ProgressCallback
+) -> None:
     """The examples, and what is observed at them, in one pass."""
     examples = draw(study, how.examples, study.settings["seed"])
     everyone: list[Observer] = [ExampleWriter(study, examples, how.examples), *observers]
@@ -211,7 +217,7 @@ def _or_skipped(study: Study, *stages: str) -> Iterator[None]:
             study.skip(stage, str(error))
 
 
-def _report(study: Study, progress: Tell) -> None:
+def _report(study: Study, progress: ProgressCallback) -> None:
     try:
         from ffscope.report.page import write_report
     except ModuleNotFoundError as missing:  # a machine with a GPU may have torch and no more

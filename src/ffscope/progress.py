@@ -17,8 +17,8 @@ class Progress:
     detail: str | None = None
 
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
-def nobody(_: Progress) -> None:
+def no_progress(_: Progress) -> None:
     """Where no one wants to know."""

@@ -9,7 +9,7 @@ import ffscope
 from browser.pages import fits, is_drawn, twin_of
 from explorer import app_of, served
 from ffscope.annotating.records import read
-from ffscope.patterns.record import Pattern
+from ffscope.patterns.pattern import Pattern
 
 pytestmark = pytest.mark.browser
 

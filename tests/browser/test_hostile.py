@@ -11,16 +11,16 @@ from playwright.sync_api import expect
 import ffscope
 from browser.pages import fits, is_drawn, twin_of
 from explorer import app_of, served, tiny_model
-from ffscope.analysis.sentences import Reading
-from ffscope.analysis.triggers import Searching
+from ffscope.analysis.triggers import SearchOptions
 from ffscope.annotating import drafts
-from ffscope.annotating.drafts import Half
+from ffscope.annotating.drafts import DraftPattern
 from ffscope.annotating.records import write
-from ffscope.memory import Memory
-from ffscope.patterns.record import Pattern
+from ffscope.corpus.ingest import CorpusOptions
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import Pattern
 from ffscope.pipeline import run
 from ffscope.report.page import write_report
-from ffscope.study import Study
+from ffscope.study.folder import Study
 from ffscope.web.export import export
 from studies import sign_otherwise, write_corpus
 
@@ -63,9 +63,9 @@ def hostile(tmp_path_factory, tokenizer):
         out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
     made = run(
         tiny_model(tokenizer),
-        Reading(str(folder / "corpus.jsonl")),
+        CorpusOptions(str(folder / "corpus.jsonl")),
         folder / "study",
-        searching=Searching(top=6),
+        searching=SearchOptions(top=6),
         examples=40,
         mutation_memories=4,
         mutation_triggers=5,
@@ -76,7 +76,7 @@ def hostile(tmp_path_factory, tokenizer):
     study = ffscope.open(made.folder).study
     for number in range(6):
         write(study, "mallory", Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
-    drafts.save(study, "mallory", Memory(1, 0), [Half("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
+    drafts.save(study, "mallory", Memory(1, 0), [DraftPattern("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
     sign_otherwise(made.folder, "mallory", PERSON)
     with Study.adding(made.folder) as opened:
         write_report(opened)

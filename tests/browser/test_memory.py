@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 import ffscope
 from browser.pages import cells, numbers, twin_of
 from ffscope.live.model import Live
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries import memory_page
 from ffscope.tokens import spelling
 

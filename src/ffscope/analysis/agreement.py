@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.errors import LensError
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 _TABLE = "agreement.parquet"
 
 
-def find_agreement(study: Study, *, lens: str | None = None, progress: Tell = nobody) -> None:
+def find_agreement(study: Study, *, lens: str | None = None, progress: ProgressCallback = no_progress) -> None:
     """Hold every value against its key's triggers: agreement.parquet, one row for every memory that has one.
 
     A lens that is named must be that of the values.

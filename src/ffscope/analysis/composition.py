@@ -12,8 +12,8 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
-from ffscope.running.observing import Observer, View
-from ffscope.study import Study
+from ffscope.search.example_pass import Observer, View
+from ffscope.study.folder import Study
 
 CARRIED = 0.9  # of Σ |coefficient| × ‖value‖, by the effective memories
 

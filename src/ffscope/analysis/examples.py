@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array
-from ffscope.running.observing import Examples, Observer, View
-from ffscope.study import Study
+from ffscope.search.example_pass import Examples, Observer, View
+from ffscope.study.folder import Study
 
 
 class ExampleWriter(Observer):

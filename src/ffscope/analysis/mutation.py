@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ffscope.corpus.batches import Array
 from ffscope.corpus.prefixes import tokens_of
-from ffscope.models.memory_model import Enough, MemoryModel
+from ffscope.models.memory_model import EnoughSeen, MemoryModel
 from ffscope.models.parts import Part
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.running.parts import Parts
-from ffscope.running.passes import bos_of, by_length, sentence_inputs
-from ffscope.running.sample import mix
-from ffscope.running.sharing import Shared, share
-from ffscope.study import Study
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.search.passes import bos_of, by_length, sentence_inputs
+from ffscope.search.prefix_sharing import Shared, share
+from ffscope.search.sample import mix
+from ffscope.study.folder import Study
+from ffscope.study.resumable_table import ResumableTable
 
 REMOVED = ("first", "last", "random")
 _LOTS = 2**12  # prefixes whose lots are drawn at once
@@ -26,7 +26,12 @@ _PART = 2**13  # tokens that are run between two parts put by, at least
 
 
 def mutate(
-    study: Study, model: MemoryModel, *, memories: int = 100, triggers: int = 50, progress: Tell = nobody
+    study: Study,
+    model: MemoryModel,
+    *,
+    memories: int = 100,
+    triggers: int = 50,
+    progress: ProgressCallback = no_progress,
 ) -> None:
     """Remove a token from triggers of some memories of every layer and read the coefficients again: mutation.parquet."""
     study.need("triggers")
@@ -37,7 +42,7 @@ def mutate(
     mutations = _Mutations.of(study, _sampled(study, memories, triggers))
     shared = share(mutations.texts, causal=model.causal)
     stage = _Stage(study, model, mutations, shared)
-    parts = Parts(study, "mutation.parquet", settings)
+    parts = ResumableTable(study, "mutation.parquet", settings)
     tokens = stage.run_all(parts, progress)
     parts.join(len(stage.groups), sort_by=["layer", "memory", "rank", "removed"])
     before = int(stage.bos is not None)
@@ -125,7 +130,7 @@ class _Stage:
         self.order = np.argsort(shared.run, kind="stable")
         self.starts = np.searchsorted(shared.run[self.order], np.arange(len(shared.runs) + 1))
 
-    def run_all(self, parts: Parts, progress: Tell) -> int:
+    def run_all(self, parts: ResumableTable, progress: ProgressCallback) -> int:
         """Run every group that is left; gives the number of tokens run."""
         tokens = 0
         total = sum(len(run) for run in self.shared.runs)
@@ -164,9 +169,9 @@ class _Stage:
             at = (some[mine].to(coefficients.device) for some in (rows, positions, within))
             heard[mine] = coefficients[tuple(at)].float().cpu()
             if not waiting:
-                raise Enough
+                raise EnoughSeen
 
-        with ExitStack() as stack, suppress(Enough):
+        with ExitStack() as stack, suppress(EnoughSeen):
             for part in list(waiting):
                 stack.enter_context(part.tap(hear))
             self.model.forward(sentence_inputs(self.model, tokens, self.bos))

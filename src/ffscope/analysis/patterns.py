@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ffscope.errors import InputError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.encoder import Encoder, check_folder, find_encoder
 from ffscope.models.memory_model import MemoryModel
+from ffscope.patterns.background import FOLDER, Background
 from ffscope.patterns.candidates import SHALLOW, Rates
 from ffscope.patterns.describe import describe
+from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
+from ffscope.patterns.prefix_embeddings import EncoderReader, ModelReader, Reader
 from ffscope.patterns.prefixes import read_prefixes, sampled
-from ffscope.patterns.record import LEAST, MACHINE, MOST, TRIGGERS, Pattern
 from ffscope.patterns.semantic import Layer, set_bits
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.running.meanings import FOLDER, Meanings
-from ffscope.running.vectors import EncoderReader, ModelReader, Reader
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def find_patterns(
     encoder: str | None = None,
     triggers: int | None = None,
     device: str = "auto",
-    progress: Tell = nobody,
+    progress: ProgressCallback = no_progress,
 ) -> None:
     """Label what the first triggers (25) of every memory share: patterns.parquet, with the machine as annotator.
 
@@ -69,7 +69,7 @@ def find_patterns(
     start = time.perf_counter()
     table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", asked["pattern_triggers"])])
     prefixes, sample = read_prefixes(study, table, sampled(study, study.settings["seed"]), progress=progress)
-    meanings = Meanings(study, prefixes, sample)
+    meanings = Background(study, prefixes, sample)
     meanings.read(_reader(study, found, model, meanings), asked, progress)
     rows, counts = _found(study, table, meanings, progress)
     _write(study, rows)
@@ -109,7 +109,7 @@ def check_asked(encoder: str | None, triggers: int | None) -> None:
         check_folder(str(encoder))
 
 
-def _reader(study: Study, encoder: Encoder | None, model: MemoryModel | None, meanings: Meanings) -> Reader | None:
+def _reader(study: Study, encoder: Encoder | None, model: MemoryModel | None, meanings: Background) -> Reader | None:
     if encoder is not None:
         return EncoderReader(encoder, meanings.prefixes)
     return None if model is None else ModelReader(model, study, meanings.sample, seed=meanings.seed)
@@ -123,7 +123,7 @@ def _source(encoder: Encoder | None, model: MemoryModel | None) -> str | None:
 
 
 def _found(
-    study: Study, table: pa.Table, meanings: Meanings, progress: Tell
+    study: Study, table: pa.Table, meanings: Background, progress: ProgressCallback
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of the table, and how many prefixes are covered."""
     rates, sample = Rates(meanings.sample, SHALLOW), meanings.at_large()

@@ -14,9 +14,9 @@ from ffscope.corpus.batches import Array
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, top
-from ffscope.running.observing import Observer, View
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.search.example_pass import Observer, View
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 SAMPLED = 100  # composition cases of the last layer
 _PAIRS = 10_000  # pairs of tokens that have nothing to do with each other

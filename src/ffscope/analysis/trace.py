@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ffscope.cases import case
 from ffscope.errors import InputError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.lens import Lens, written
 from ffscope.models.memory_model import MemoryModel, Trace
-from ffscope.story import Contribution, Prediction, Step, Story
 from ffscope.tokens import spelling
+from ffscope.trace_types import Contribution, Prediction, PredictionTrace, Step
 
 
 def tell(
@@ -24,7 +24,7 @@ def tell(
     memories: int = 3,
     lens: str = "norm",
     bos: bool = True,
-) -> Story:
+) -> PredictionTrace:
     """How the prediction after one token of a text comes about; by default after the last."""
     reading = model.lens(lens)
     trace = model.trace(text, bos=bos, layers=layers)
@@ -34,7 +34,7 @@ def tell(
             f"There is no position {position}: the text has {length} tokens, BOS included, counted from 0."
         )
     assert trace.logits is not None  # a model with a lens has logits
-    return Story(
+    return PredictionTrace(
         model=model.source or model.model_type,
         lens=lens,
         text=text,

@@ -17,15 +17,15 @@ from ffscope.corpus.batches import Batch, batches
 from ffscope.corpus.prefixes import chunks, locate
 from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.running import checkpoint
-from ffscope.running.keys import EMPTY, LAST_PREFIX, coefficients_of, prefixes_of
-from ffscope.running.listener import Prefixes
-from ffscope.running.pace import affordable
-from ffscope.running.search import Group, Search
-from ffscope.running.tally import ABOVE_ZERO, EDGES
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.search import checkpoint
+from ffscope.search.accumulators import Prefixes
+from ffscope.search.execute import Group, Search
+from ffscope.search.histogram import ABOVE_ZERO, EDGES
+from ffscope.search.time_budget import affordable
+from ffscope.search.trigger_keys import EMPTY, LAST_PREFIX, coefficients_of, prefixes_of
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _PUT_BY = 2**31  # bytes of what is put by in a batch, at most: the highest coef
 
 
 @dataclass(frozen=True)
-class Searching:
+class SearchOptions:
     """What is searched, and what is kept."""
 
     top: int = 50
@@ -54,10 +54,10 @@ class Searching:
 def find_triggers(
     study: Study,
     model: MemoryModel,
-    searching: Searching,
+    searching: SearchOptions,
     *,
     checkpoint_every: float = 60.0,
-    progress: Tell = nobody,
+    progress: ProgressCallback = no_progress,
 ) -> None:
     """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
 
@@ -85,7 +85,7 @@ class _Stage:
         self,
         study: Study,
         model: MemoryModel,
-        searching: Searching,
+        searching: SearchOptions,
         settings: dict[str, Any],
     ) -> None:
         self.study, self.model = study, model
@@ -109,7 +109,7 @@ class _Stage:
         if note is not None:
             self._go_on(note)
 
-    def _total(self, searching: Searching) -> dict[str, int]:
+    def _total(self, searching: SearchOptions) -> dict[str, int]:
         """How many sentences and prefixes are searched."""
         everything = self.study.manifest["corpus"]["searched"]
         if everything["prefixes"] > LAST_PREFIX:
@@ -140,7 +140,7 @@ class _Stage:
         self.seconds = note["seconds"]
         logger.info("Going on after %d of %d sentences.", self.sentences, self.total["sentences"])
 
-    def search_all(self, checkpoint_every: float, progress: Tell) -> None:
+    def search_all(self, checkpoint_every: float, progress: ProgressCallback) -> None:
         """Run every batch that is left; leave a checkpoint now and then, and when interrupted."""
         start = saved = time.perf_counter()
         earlier, begun_at = self.seconds, self.prefixes
@@ -200,7 +200,7 @@ class _Stage:
             writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[name]), row_group_size=2**16)
 
 
-def _wanted(searching: Searching) -> dict[str, Any]:
+def _wanted(searching: SearchOptions) -> dict[str, Any]:
     """What is searched and kept, without how."""
     return {name: value for name, value in asdict(searching).items() if name not in ("batch_tokens", "minutes")}
 

@@ -13,14 +13,16 @@ from ffscope.errors import LensError
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.running.parts import Parts
-from ffscope.study import Study
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.study.folder import Study
+from ffscope.study.resumable_table import ResumableTable
 
 TOKENS = 20  # of each value, from either end
 
 
-def read_values(study: Study, model: MemoryModel, *, lens: str = "norm", progress: Tell = nobody) -> None:
+def read_values(
+    study: Study, model: MemoryModel, *, lens: str = "norm", progress: ProgressCallback = no_progress
+) -> None:
     """Read all values of the model: values.parquet. A model without unembedding has norms and no tokens."""
     study.need("triggers")
     settings = {"lens": lens}
@@ -33,7 +35,7 @@ def read_values(study: Study, model: MemoryModel, *, lens: str = "norm", progres
         if model.top is not None:  # there is no such lens
             raise
         reading = None
-    parts = Parts(study, "values.parquet", settings)
+    parts = ResumableTable(study, "values.parquet", settings)
     for layer in parts.missing(model.layers):
         progress(Progress("values", layer, model.layers, unit="layers"))
         parts.keep(layer, _columns(study, model, layer, reading))

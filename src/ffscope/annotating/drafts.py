@@ -7,9 +7,9 @@ from typing import Any
 
 from ffscope.annotating.records import adding, checked_annotator, done_by, opened_if_there
 from ffscope.errors import InputError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries import checked
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 _TABLE = """CREATE TABLE IF NOT EXISTS draft (id INTEGER PRIMARY KEY AUTOINCREMENT, layer INTEGER NOT NULL, memory INTEGER NOT NULL,
     annotator TEXT NOT NULL, made TEXT NOT NULL, content TEXT NOT NULL)"""
@@ -18,7 +18,7 @@ _STEPS = 100  # that can be gone back
 
 
 @dataclass(frozen=True)
-class Half:
+class DraftPattern:
     """A pattern that may still lack its kind, its words or its prefixes."""
 
     kind: str | None
@@ -30,12 +30,12 @@ class Half:
 class Draft:
     """What was marked at one time. `none`: the person sees no pattern."""
 
-    patterns: list[Half]
+    patterns: list[DraftPattern]
     none: bool
     made: str  # UTC, ISO 8601
 
 
-def save(study: Study, annotator: str, memory: Memory, patterns: list[Half], *, none: bool) -> Draft:
+def save(study: Study, annotator: str, memory: Memory, patterns: list[DraftPattern], *, none: bool) -> Draft:
     """Keep a step. It need not be whole: only what is done is held to the rules."""
     annotator, memory = checked_annotator(annotator), checked(study, memory)
     content = json.dumps({"patterns": [vars(one) for one in patterns], "none": none})
@@ -77,4 +77,4 @@ def _asked(study: Study, query: str, given: tuple[Any, ...]) -> list[tuple[Any, 
 
 
 def _draft(made: str, content: dict[str, Any]) -> Draft:
-    return Draft([Half(**one) for one in content["patterns"]], content["none"], made)
+    return Draft([DraftPattern(**one) for one in content["patterns"]], content["none"], made)

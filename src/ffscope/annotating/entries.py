@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 
 from ffscope.annotating.records import sound
 from ffscope.errors import FfscopeError
-from ffscope.memory import Memory
-from ffscope.patterns.record import KINDS, LEAST, MOST, TRIGGERS, Pattern
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS, Pattern
 from ffscope.queries import Place, checked, trigger_places
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 NONE = "none"  # what a person writes who looked and found no pattern
 
 
 @dataclass(frozen=True)
-class Said:
+class EntryPattern:
     """One pattern as a person wrote it, and where in the sheet."""
 
     where: str
@@ -27,7 +27,7 @@ class Entry:
 
     name: str
     where: str
-    said: list[Said]
+    said: list[EntryPattern]
     none: bool
     places: dict[int, Place | None] = field(default_factory=dict)
 

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from ffscope.annotating.entries import NONE, Entry, Filled, Said, instructions
+from ffscope.annotating.entries import NONE, Entry, EntryPattern, Filled, instructions
 from ffscope.errors import InputError
-from ffscope.memory import Memory
-from ffscope.patterns.record import Pattern
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import Pattern
 from ffscope.queries import Place, Trigger
 from ffscope.tokens import visible
 
@@ -62,7 +62,7 @@ def _entry(memory: Any, where: str, problems: list[str]) -> Entry | None:
     said = []
     for i, pattern in enumerate(patterns, 1):
         try:
-            said.append(Said(f"pattern {i}", _pattern(pattern)))
+            said.append(EntryPattern(f"pattern {i}", _pattern(pattern)))
         except (KeyError, TypeError, ValueError, AttributeError):
             problems.append(f"{name}, pattern {i}: expected such as {_EXAMPLE}.")
     return Entry(name, where, said, none, _places(memory.get("prefixes")))

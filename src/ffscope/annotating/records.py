@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ffscope.errors import InputError, StudyError
-from ffscope.memory import Memory
-from ffscope.patterns.record import KINDS, MACHINE, MOST, TRIGGERS, Pattern, checked
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import KINDS, MACHINE, MOST, TRIGGERS, Pattern, checked
 from ffscope.queries import Place, trigger_places
 from ffscope.queries import checked as checked_memory
-from ffscope.study import Study
+from ffscope.study.folder import Study
 from ffscope.tokens import visible
 
 FILE = "annotations.sqlite"

@@ -17,10 +17,10 @@ from ffscope.annotating.entries import judge
 from ffscope.annotating.records import checked_annotator, write_new
 from ffscope.annotating.spreadsheet import harmless
 from ffscope.errors import InputError, StudyError
-from ffscope.memory import Memory
-from ffscope.patterns.record import TRIGGERS
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import TRIGGERS
 from ffscope.queries import checked, first_triggers, trigger_places
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 FOLDER = "sheets"
 SAMPLE = 10  # memories per layer, as in the paper

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ffscope.annotating.entries import NONE, Entry, Filled, Said, instructions
+from ffscope.annotating.entries import NONE, Entry, EntryPattern, Filled, instructions
 from ffscope.errors import InputError
-from ffscope.memory import Memory
-from ffscope.patterns.record import KINDS, MOST, Pattern
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import KINDS, MOST, Pattern
 from ffscope.queries import Place, Trigger
 from ffscope.tokens import visible
 
@@ -167,7 +167,7 @@ def _entry(name: str, block: _Block, problems: list[str]) -> Entry:
     for number, (row, kind, text) in described.items():
         if _LOST in text:
             problems.append(f"{name}, row {row}: {text!r} lost a letter. Write it again, and save as CSV UTF-8.")
-        said.append(Said(f"row {row}", Pattern(kind.casefold(), text, tuple(covers[number]))))
+        said.append(EntryPattern(f"row {row}", Pattern(kind.casefold(), text, tuple(covers[number]))))
     places = {rank: _place(place) for rank, (_, _, place) in block.prefixes.items()}
     return Entry(name, f"row {block.row}", said, block.none, places)
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ffscope.annotating.concord import Concord, concord
+from ffscope.annotating.annotator_agreement import Concord, concord
 from ffscope.annotating.sheets import ReadBack, Sheet, choose, read_sheet, write_sheet
 from ffscope.errors import InputError
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 
 @dataclass(frozen=True)

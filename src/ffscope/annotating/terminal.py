@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ffscope.terminal import out, own_name
+from ffscope.cli.output import out, own_name
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
-    from ffscope.annotating.concord import Concord
+    from ffscope.annotating.annotator_agreement import Concord
     from ffscope.annotating.sheets import Sheet
     from ffscope.annotating.step import Step
 

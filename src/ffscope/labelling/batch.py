@@ -9,7 +9,7 @@ from typing import Any, Final
 from ffscope.errors import LabellerError
 from ffscope.labelling.cache import Correspondence, Job
 from ffscope.labelling.endpoint import Answer, Call, MissingError, Question, RefusedError, blamed_in, message_in
-from ffscope.progress import Progress, Tell
+from ffscope.progress import Progress, ProgressCallback
 from ffscope.tokens import visible
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Batches(Correspondence):
         self.pending[name] = question
         raise PendingError
 
-    def send(self, progress: Tell) -> None:
+    def send(self, progress: ProgressCallback) -> None:
         """Wait for a batch that an earlier run left behind, or send one; its answers are kept then."""
         job = self.answers.job(self.endpoint.address.shown)
         sent = {} if job else dict(list(self.pending.items())[:_MOST])
@@ -97,7 +97,7 @@ class Batches(Correspondence):
         batches = [one for one in self._field(listed, "data") if isinstance(one, dict)]
         return next((str(one["id"]) for one in batches if one.get("input_file_id") == file and "id" in one), None)
 
-    def _wait(self, name: str, progress: Tell) -> dict[str, Any]:
+    def _wait(self, name: str, progress: ProgressCallback) -> dict[str, Any]:
         """A batch that has ended, however it ended."""
         try:
             while True:

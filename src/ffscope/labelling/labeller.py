@@ -13,19 +13,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.errors import InputError, LabellerError
-from ffscope.labelling.asking import MalformedError, detecting, heard, labelling, read_fits, read_patterns
 from ffscope.labelling.batch import Batches, PendingError
 from ffscope.labelling.cache import FILE, Answers, Correspondence
 from ffscope.labelling.cost import Cost, Price
 from ffscope.labelling.detection import balanced_accuracy, chance
 from ffscope.labelling.endpoint import Endpoint, RefusedError, StoppedError
+from ffscope.labelling.prompts import MalformedError, detecting, heard, labelling, read_fits, read_patterns
 from ffscope.labelling.subjects import Subject, draw_memories, read_subjects
-from ffscope.memory import Memory
-from ffscope.patterns.record import TRIGGERS, Pattern
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.public import public_name
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import TRIGGERS, Pattern
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.study.folder import Study
+from ffscope.study.public import public_name
+from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import visible
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def label(
     workers: int = 4,
     batch: bool = False,
     price: Price | None = None,
-    progress: Tell = nobody,
+    progress: ProgressCallback = no_progress,
 ) -> Labels:
     """Have a language model label some memories of every layer, or those named: its rows in patterns.parquet.
 
@@ -82,7 +82,7 @@ def label(
 
 
 def _ask_all(
-    correspondence: Correspondence, subjects: list[Subject], workers: int, progress: Tell
+    correspondence: Correspondence, subjects: list[Subject], workers: int, progress: ProgressCallback
 ) -> tuple[dict[Memory, list[Pattern]], dict[Memory, str]]:
     """The patterns of every subject, and why there are none of some; in their order, whatever order they came in."""
     patterns: dict[Memory, list[Pattern]] = {}
@@ -102,7 +102,7 @@ def _ask_all(
 
 
 def _ask_in_batches(
-    batches: Batches, subjects: list[Subject], progress: Tell
+    batches: Batches, subjects: list[Subject], progress: ProgressCallback
 ) -> tuple[dict[Memory, list[Pattern]], dict[Memory, str]]:
     """As `_ask_all`, in rounds: what has no answer yet goes into a batch, and is gone through again when that is answered."""
     patterns: dict[Memory, list[Pattern]] = {}

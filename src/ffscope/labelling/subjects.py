@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array
 from ffscope.errors import InputError
-from ffscope.labelling.asking import marked
-from ffscope.memory import Memory
-from ffscope.patterns.record import LEAST, TRIGGERS
+from ffscope.labelling.prompts import marked
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import LEAST, TRIGGERS
 from ffscope.queries import Place, Trigger, checked, first_triggers, prefixes_at
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 _SEEN = 50  # triggers of a memory that are read
 _HELD = 10  # of those behind the ones shown that test a label

@@ -7,12 +7,12 @@ import numpy as np
 from torch import Tensor
 
 from ffscope.corpus.batches import Array
-from ffscope.live.asking import finite, heeding
-from ffscope.live.stopping import Stop
-from ffscope.memory import Memory
-from ffscope.models.memory_model import Enough, MemoryModel
+from ffscope.live.cancellation import Stop
+from ffscope.live.requests import finite, heeding
+from ffscope.memory_name import Memory
+from ffscope.models.memory_model import EnoughSeen, MemoryModel
 from ffscope.models.parts import Part
-from ffscope.running.passes import by_length, sentence_inputs
+from ffscope.search.passes import by_length, sentence_inputs
 
 _TOKENS = 2**12  # in a batch
 _PASS = 64  # tokens of padding that take as long as another pass: about 30 on one core, more on several or on a GPU
@@ -70,8 +70,8 @@ def _heard(
         here = coefficients[:, -longest:, memory.memory - part.offset].float()
         for row, sentence in zip(here, sentences, strict=True):
             heard.append(finite(row[: len(sentence)], f"layer {memory.layer}").tolist())
-        raise Enough
+        raise EnoughSeen
 
-    with suppress(Enough), mine.tap(hear):
+    with suppress(EnoughSeen), mine.tap(hear):
         model.forward(sentence_inputs(model, tokens, bos))
     return heard

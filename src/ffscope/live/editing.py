@@ -2,9 +2,9 @@
 
 from contextlib import AbstractContextManager
 
-from ffscope.live.answers import Applied
-from ffscope.live.asking import place
 from ffscope.live.interventions import Interventions, Target
+from ffscope.live.requests import place
+from ffscope.live.responses import Applied
 from ffscope.models.memory_model import MemoryModel, Trace
 
 

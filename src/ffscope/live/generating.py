@@ -8,11 +8,11 @@ import torch
 
 from ffscope.corpus.sentences import reads_words
 from ffscope.errors import InputError
-from ffscope.live.answers import Generated
-from ffscope.live.asking import Asked, heeding
+from ffscope.live.cancellation import Stop
 from ffscope.live.editing import apply, placed
 from ffscope.live.interventions import Interventions
-from ffscope.live.stopping import Stop
+from ffscope.live.requests import Asked, heeding
+from ffscope.live.responses import Generated
 from ffscope.models.inputs import RUNNING
 from ffscope.models.memory_model import MemoryModel
 from ffscope.tokens import spelling

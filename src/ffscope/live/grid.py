@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
-from ffscope.live.answers import Grid
-from ffscope.live.asking import finite
-from ffscope.live.stopping import Stop, heed
+from ffscope.live.cancellation import Stop, heed
+from ffscope.live.requests import finite
+from ffscope.live.responses import Grid
 from ffscope.models.lens import Lens
 from ffscope.models.ranking import rank_of, ranked
 

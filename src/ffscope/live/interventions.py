@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ffscope.errors import InputError
-from ffscope.memory import parse_name
+from ffscope.memory_name import parse_name
 
 Kind = Literal["zero", "scale", "set"]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 
 from ffscope.errors import LensError
-from ffscope.live.answers import About, By, Promoters, RankedMemories, TextCoefficients
-from ffscope.live.asking import Asked, ask, between
+from ffscope.live.cancellation import Stop, never
 from ffscope.live.coefficients import coefficients_in
 from ffscope.live.editing import known
 from ffscope.live.generating import Generated, can_generate, generate_text, refuse_too_long, refuse_without_words
 from ffscope.live.interventions import Interventions
+from ffscope.live.logit_attribution import Why, explain
 from ffscope.live.promoting import rank_promoters
 from ffscope.live.prompting import PromptReading, read_prompt
-from ffscope.live.pushing import Why, explain
 from ffscope.live.ranked import rank_memories
+from ffscope.live.requests import Asked, ask, between
+from ffscope.live.responses import About, By, Promoters, RankedMemories, TextCoefficients
 from ffscope.live.similar import Similar, similar_to
-from ffscope.live.stopping import Stop, never
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.tokens import spelling

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ffscope.analysis.trace import promoted
 from ffscope.axes import Float
-from ffscope.live.asking import Asked, finite, heeding, predicting
+from ffscope.live.cancellation import Stop, heed
 from ffscope.live.editing import apply
+from ffscope.live.frozen_norm import along_values, post_scale
 from ffscope.live.interventions import Interventions
-from ffscope.live.linear import along_values, post_scale
+from ffscope.live.requests import Asked, finite, heeding, predicting
 from ffscope.live.similar import value_rows
-from ffscope.live.stopping import Stop, heed
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.hooks import listening
 from ffscope.models.lens import written
 from ffscope.models.memory_model import MemoryModel, States

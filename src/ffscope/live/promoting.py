@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from ffscope.live.answers import Promoter, Promoters
-from ffscope.live.asking import finite
-from ffscope.live.choosing import choose
-from ffscope.live.stopping import Stop, heed
-from ffscope.memory import Memory
+from ffscope.live.cancellation import Stop, heed
+from ffscope.live.requests import finite
+from ffscope.live.responses import Promoter, Promoters
+from ffscope.live.token_lookup import choose
+from ffscope.memory_name import Memory
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked

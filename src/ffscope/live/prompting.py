@@ -8,12 +8,12 @@ from torch import Tensor
 from ffscope.analysis.trace import Step, steps
 from ffscope.axes import Float
 from ffscope.errors import InputError
-from ffscope.live.answers import Choice, Grid, PromptReading
-from ffscope.live.asking import Asked, finite, heeding, place, predicting
+from ffscope.live.cancellation import Stop, heed
 from ffscope.live.editing import applied, apply, placed, touched
 from ffscope.live.grid import read_grid
 from ffscope.live.interventions import Interventions
-from ffscope.live.stopping import Stop, heed
+from ffscope.live.requests import Asked, finite, heeding, place, predicting
+from ffscope.live.responses import Choice, Grid, PromptReading
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.models.ranking import probabilities_of, rank_of, ranked, top

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from ffscope.errors import LensError
-from ffscope.live.answers import By, Ranked, RankedMemories, Token
-from ffscope.live.asking import Asked, place, predicting
-from ffscope.live.choosing import choose
+from ffscope.live.cancellation import Stop
+from ffscope.live.frozen_norm import LinearLogit, logit_at, refuse_norms_between
 from ffscope.live.interventions import Interventions
-from ffscope.live.linear import LinearLogit, logit_at, refuse_norms_between
 from ffscope.live.passed import Passed, Weights, promotes, run_at, weigh
-from ffscope.live.stopping import Stop
-from ffscope.memory import Memory
+from ffscope.live.requests import Asked, place, predicting
+from ffscope.live.responses import By, Ranked, RankedMemories, Token
+from ffscope.live.token_lookup import choose
+from ffscope.memory_name import Memory
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import top

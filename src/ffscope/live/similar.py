@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float
-from ffscope.live.answers import Similar
-from ffscope.live.stopping import Stop, heed
-from ffscope.memory import Memory
+from ffscope.live.cancellation import Stop, heed
+from ffscope.live.responses import Similar
+from ffscope.memory_name import Memory
 from ffscope.models.feed_forward import FeedForward
 from ffscope.models.lens import written
 from ffscope.models.memory_model import MemoryModel

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ffscope.errors import InputError, ProofError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.edits import Name
 from ffscope.models.feed_forward import FeedForward
 from ffscope.models.hooks import hooked, listening
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.models.parts import Arguments, Part
-from ffscope.models.precision import relative_error, sum_error, tolerance
+from ffscope.models.tolerance import relative_error, sum_error, tolerance
 
 KEYS = "keys make the coefficients"
 VALUES = "coefficients and values make the update"

@@ -22,7 +22,7 @@ from ffscope.models.hooks import find, first_tensor, hooked
 from ffscope.models.inputs import RUNNING, logits_of, random_inputs
 from ffscope.models.lens import NormLens
 from ffscope.models.parts import activation
-from ffscope.models.precision import relative_error, sum_error, tolerance
+from ffscope.models.tolerance import relative_error, sum_error, tolerance
 from ffscope.models.unembedding import unembedding
 
 _COMMON = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu", "tanh", "sigmoid")

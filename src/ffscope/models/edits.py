@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ffscope.errors import InputError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.models.parts import Part, Reader
 
 Name = str | Memory

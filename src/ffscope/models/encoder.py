@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from ffscope.axes import Float, Int
 from ffscope.errors import SourceError
-from ffscope.models.account import fingerprint
+from ffscope.models.fingerprint import fingerprint
 from ffscope.models.sources import pick_device
 from ffscope.panics import Unreadable, guarded
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.errors import MemoryNameError, ProofError
-from ffscope.memory import Memory, parse_name
+from ffscope.memory_name import Memory, parse_name
 from ffscope.models.edits import Edit, Names, Numbers, Positions, wanted_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
@@ -57,7 +57,7 @@ class States(NamedTuple):
     output: list[Float[Tensor, "n hidden"]]
 
 
-class Enough(Exception):
+class EnoughSeen(Exception):
     """Raised in the middle of a pass when the last of what is wanted has been heard."""
 
 
@@ -222,7 +222,7 @@ class MemoryModel:
         """
         wanted = self._layers if layers is None else [self.layer(layer) for layer in layers]
         chosen = [_Kept(layer, at=(len(inputs["input_ids"]), rows, positions)) for layer in wanted]
-        with ExitStack() as stack, suppress(Enough):
+        with ExitStack() as stack, suppress(EnoughSeen):
             for one in chosen:
                 stack.enter_context(one.listening(_all_heard(chosen)))
             self.forward(inputs)
@@ -354,7 +354,7 @@ def _all_heard(kept: list[_Kept]) -> Callable[[], None]:
 
     def end() -> None:
         if all(one.whole for one in reversed(kept)):
-            raise Enough
+            raise EnoughSeen
 
     return end
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array
 from ffscope.patterns.words import Lexicon, words_of
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.study import Study
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.study.folder import Study
 
 _ROWS = 2048
 _SAMPLE = 20_000  # sentences of the text at large: some 600,000 prefixes
@@ -90,7 +90,7 @@ def sampled(study: Study, seed: int) -> Array:
 
 
 def read_prefixes(
-    study: Study, triggers: pa.Table, sample: Array, *, progress: Tell = nobody
+    study: Study, triggers: pa.Table, sample: Array, *, progress: ProgressCallback = no_progress
 ) -> tuple[Prefixes, Prefixes]:
     """The prefixes of triggers, one for every row, and all prefixes of the sampled sentences."""
     wanted = _by_sentence(triggers["sentence"].to_numpy(), triggers["position"].to_numpy())

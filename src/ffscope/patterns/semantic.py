@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ffscope.corpus.batches import Array
-from ffscope.patterns.about import Documents, Words
 from ffscope.patterns.candidates import Rates, gather
-from ffscope.patterns.chance import corrected, tail, tails
+from ffscope.patterns.clustering import Chance, Linked, link, without_repeats
+from ffscope.patterns.conditional_background import ConditionalBackground, Subject
 from ffscope.patterns.describe import quoted, words_within
-from ffscope.patterns.given import Given, Subject
-from ffscope.patterns.meaning import Chance, Linked, link, without_repeats
-from ffscope.patterns.record import LEAST, Pattern
+from ffscope.patterns.pattern import LEAST, Pattern
 from ffscope.patterns.shallow import Shared, Triggers, expected_rates
+from ffscope.patterns.significance import corrected, tail, tails
+from ffscope.patterns.subjects import Documents, Words
 
 LEVEL = 0.005  # the chance that prefixes drawn at random pass one of the tests below
 _ROUNDS = 3  # subjects of a memory
@@ -28,7 +28,7 @@ class Sample:
     words: Words
     whole: Chance
     last: Chance
-    given: Given
+    given: ConditionalBackground
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from ffscope.corpus.batches import Array
 from ffscope.patterns.candidates import CLASS_OF, SHALLOW, Candidates, Form, Rates, gather
-from ffscope.patterns.chance import corrected, tail, tails
+from ffscope.patterns.pattern import LEAST, MOST
 from ffscope.patterns.prefixes import Prefixes
-from ffscope.patterns.record import LEAST, MOST
+from ffscope.patterns.significance import corrected, tail, tails
 
 LEVEL = 0.01  # the chance that prefixes drawn at random are given any shallow pattern
 _MOST_OF = 0.6

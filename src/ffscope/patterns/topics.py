@@ -3,7 +3,7 @@
 import numpy as np
 
 from ffscope.corpus.batches import Array
-from ffscope.patterns.meaning import unit
+from ffscope.patterns.clustering import unit
 from ffscope.patterns.prefixes import Prefixes
 
 LEVELS = (8, 16, 32)  # how many groups

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffscope.errors import MemoryNameError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.tables import LONGEST, Tables, Where, reading
 
 # A memory's measures by name, each with the stage that makes it and what it is in SQL.

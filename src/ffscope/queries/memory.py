@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from ffscope.errors import MemoryNameError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.gist import gist
 from ffscope.queries.patterns import Found, patterns_of
 from ffscope.queries.prefixes import Trigger, listed, told

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.tables import Where, reading, spellings
 
 REMOVED = ("first", "last", "random")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.prefixes import Trigger, listed, told
 from ffscope.queries.tables import Tables, Where, reading
 

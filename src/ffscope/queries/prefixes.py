@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.tables import Tables, Where, reading, spellings
 
 Place = tuple[int, int]  # of a prefix: sentence, position

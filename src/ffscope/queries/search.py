@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ffscope.errors import InputError
-from ffscope.memory import Memory, parse_layers
+from ffscope.memory_name import Memory, parse_layers
 from ffscope.queries.layer import MEASURES, joined, measured
 from ffscope.queries.prefixes import Trigger, told
 from ffscope.queries.tables import Tables, Where, reading, spellings

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.tables import LONGEST, Tables, spellings
 
 _TOKENS, _TRIGGERS = 10, 3  # of each memory

@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 
 from ffscope.errors import MemoryNameError, StudyError
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.trigger_text import TriggerText
-from ffscope.schemas import SCHEMAS
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import Vocabulary, by_spelling
 
 # Views of what questions have in common, with the tables that they need. Held in memory they are as quick as tables.

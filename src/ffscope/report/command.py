@@ -2,7 +2,7 @@
 
 import shlex
 
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 
 def reproduce(study: Study) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 import jinja2
 
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.public import public, public_name
+from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries import pattern_examples, predictive_values, reading, spellings
 from ffscope.report.command import reproduce
 from ffscope.report.figures import FORMS, Figure, figures, of_annotators
@@ -17,7 +16,8 @@ from ffscope.report.labels import LABELS
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
 from ffscope.report.words import percent, sentence, telling
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.public import public, public_name
 from ffscope.tokens import visible
 
 _TABLES = ("pattern_examples", "predictive_values", "last_layer")
@@ -36,7 +36,7 @@ class Change:
 
 
 def write_report(
-    study: Study, *, annotators: list[str] | None = None, bare: bool = False, progress: Tell = nobody
+    study: Study, *, annotators: list[str] | None = None, bare: bool = False, progress: ProgressCallback = no_progress
 ) -> Path:
     """Leave summary.json, figures/ and report.html in a study; gives the page's path.
 

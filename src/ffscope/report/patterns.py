@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from ffscope.annotating.concord import BOTH, NOT_COVERED, labels
+from ffscope.annotating.annotator_agreement import BOTH, NOT_COVERED, labels
 from ffscope.annotating.records import Annotation, read
-from ffscope.patterns.record import MACHINE
+from ffscope.patterns.pattern import MACHINE
 from ffscope.report import bootstrap
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 LABELS = ("shallow", BOTH, "semantic", NOT_COVERED)
 Columns = dict[str, np.ndarray]

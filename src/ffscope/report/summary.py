@@ -13,7 +13,7 @@ from ffscope.cases import CASES
 from ffscope.queries import Tables, pattern_examples, predictive_values, reading
 from ffscope.report import bootstrap
 from ffscope.report.patterns import by_annotator
-from ffscope.study import Study
+from ffscope.study.folder import Study
 
 Array = np.ndarray
 Columns = dict[str, Array]

@@ -17,13 +17,13 @@ import ffscope
 from ffscope.errors import FfscopeError, MemoryNameError, StudyError
 from ffscope.html import vega_bundle
 from ffscope.tokens import visible
-from ffscope.web.answers import STATIC, Json, refusal
 from ffscope.web.guard import App, Guard, Rules, Scope
 from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
+from ffscope.web.open_study import OpenStudy
+from ffscope.web.responses import STATIC, Json, refusal
 from ffscope.web.routes import annotating, live, pages, reading
 from ffscope.web.routes.asking import Refused
 from ffscope.web.routes.parameters import refuse_other_parameters
-from ffscope.web.studied import Studied
 
 logger = logging.getLogger(__name__)
 # What an error means to whoever asked; the first that fits.
@@ -59,7 +59,7 @@ def make_app(folder: Path, *, rules: Rules, queue: ModelQueue) -> Any:
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
     )
-    app.state.studied, app.state.queue, app.state.rules = Studied(folder), queue, rules
+    app.state.studied, app.state.queue, app.state.rules = OpenStudy(folder), queue, rules
     for part in (reading, live, annotating, pages):
         app.include_router(part.router, dependencies=[Depends(refuse_other_parameters)])
     app.mount("/static", StaticFiles(directory=STATIC))
@@ -96,7 +96,7 @@ class _Caught:
             await _refuse(scope, 500, said)(scope, receive, send)
 
 
-def _get_ready(studied: Studied) -> None:
+def _get_ready(studied: OpenStudy) -> None:
     with suppress(FfscopeError):  # which is said to whoever asks
         _ = studied.tables
     vega_bundle()

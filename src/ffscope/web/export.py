@@ -12,12 +12,12 @@ from ffscope.annotating.records import read
 from ffscope.annotating.sheets import draw
 from ffscope.errors import StudyError
 from ffscope.html import block, dumped, vega_bundle
-from ffscope.memory import Memory
-from ffscope.progress import Progress, Tell, nobody
-from ffscope.public import public
+from ffscope.memory_name import Memory
+from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries import Tables, checked, predictive_values, reading
-from ffscope.study import Study
-from ffscope.web.answers import STATIC, STYLES, document
+from ffscope.study.folder import Study
+from ffscope.study.public import public
+from ffscope.web.responses import STATIC, STYLES, document
 from ffscope.web.twins.layer import layer_twin
 from ffscope.web.twins.memory import memory_twin
 from ffscope.web.twins.missing import Missing
@@ -42,7 +42,12 @@ class Exported:
 
 
 def export(
-    folder: Path | str, out: Path, *, names: str | None = None, sample: int = 10, progress: Tell = nobody
+    folder: Path | str,
+    out: Path,
+    *,
+    names: str | None = None,
+    sample: int = 10,
+    progress: ProgressCallback = no_progress,
 ) -> Exported:
     """Write overview, search, every layer and chosen memories of a study into a new folder, each page with its JSON twin."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -64,7 +69,7 @@ def export(
     return Exported(out / "index.html", pages, sum(file.stat().st_size for file in out.rglob("*") if file.is_file()))
 
 
-def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: Tell) -> int:
+def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: ProgressCallback) -> int:
     """All pages, and what they share; gives how many."""
     tables.study.need("triggers")
     tables.hold()  # hundreds of pages ask them

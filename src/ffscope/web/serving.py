@@ -15,7 +15,7 @@ from urllib.parse import quote
 import uvicorn
 
 from ffscope.errors import InputError
-from ffscope.study import Study
+from ffscope.study.folder import Study
 from ffscope.web.app import make_app
 from ffscope.web.guard import Rules
 from ffscope.web.model_queue import ModelQueue

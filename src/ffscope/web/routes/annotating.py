@@ -7,13 +7,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from ffscope.annotating import drafts
-from ffscope.annotating.drafts import Half
+from ffscope.annotating.drafts import DraftPattern
 from ffscope.annotating.records import write
 from ffscope.annotating.sheets import draw
 from ffscope.errors import InputError
-from ffscope.memory import Memory
-from ffscope.patterns.record import Pattern
-from ffscope.web.answers import Json
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import Pattern
+from ffscope.web.responses import Json
 from ffscope.web.routes.asking import Annotator, Layer, Number, answers, studied
 from ffscope.web.twins.annotate import FigureTwin, TasksTwin, TaskTwin, figure_twin, task_twin, tasks_twin
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/annotate", tags=["annotate"])
 _REFUSALS = (403, 411, 413)
 
 
-class SaidPattern(BaseModel):
+class PatternBody(BaseModel):
     """What some prefixes share, maybe not whole yet."""
 
     kind: Annotated[str | None, Field(max_length=20)] = None
@@ -29,11 +29,11 @@ class SaidPattern(BaseModel):
     covers: Annotated[list[Annotated[int, Field(ge=1, le=10**6)]], Field(max_length=100)] = []
 
 
-class Said(BaseModel):
+class AnnotationBody(BaseModel):
     """What a person says of a memory. `none`: they looked and saw no pattern."""
 
     annotator: Annotated[str, Field(max_length=200)]
-    patterns: Annotated[list[SaidPattern], Field(max_length=20)] = []
+    patterns: Annotated[list[PatternBody], Field(max_length=20)] = []
     none: bool = False
 
 
@@ -69,15 +69,15 @@ def task(request: Request, layer: Layer, number: Number, annotator: Annotator) -
 
 
 @router.post("/L{layer:number}/{number:number}/draft.json", responses=answers(Saved, also=_REFUSALS))
-def draft(request: Request, layer: Layer, number: Number, said: Said) -> Json:
+def draft(request: Request, layer: Layer, number: Number, said: AnnotationBody) -> Json:
     """Keep a step that need not be whole."""
-    halves = [Half(one.kind, one.description, one.covers) for one in said.patterns]
+    halves = [DraftPattern(one.kind, one.description, one.covers) for one in said.patterns]
     study = studied(request).tables.study
     return Json(Saved(drafts.save(study, said.annotator, Memory(layer, number), halves, none=said.none).made))
 
 
 @router.post("/L{layer:number}/{number:number}.json", responses=answers(Saved, also=_REFUSALS))
-def done(request: Request, layer: Layer, number: Number, said: Said) -> Json:
+def done(request: Request, layer: Layer, number: Number, said: AnnotationBody) -> Json:
     """Write down what a person says of a memory; it is held to the rules."""
     if said.none == bool(said.patterns):
         raise InputError("Describe a pattern, or say that there is none: one of the two, and not both.")

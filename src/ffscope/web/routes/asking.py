@@ -7,7 +7,7 @@ from fastapi import Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 
 from ffscope.web.model_queue import ModelQueue
-from ffscope.web.studied import Studied
+from ffscope.web.open_study import OpenStudy
 
 
 class _Digits(Convertor):
@@ -39,7 +39,7 @@ Annotator = Annotated[str, Query(max_length=200, description="Who annotates.")]
 Ticket = Annotated[str, Query(max_length=64, description="Any word; /live.json tells by it how many are in front.")]
 
 
-def studied(request: Request) -> Studied:
+def studied(request: Request) -> OpenStudy:
     """The study that is served."""
     return request.app.state.studied
 

@@ -4,10 +4,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from ffscope.html import vega_bundle
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.layer import searched_layer
 from ffscope.queries.memory import searched
-from ffscope.web.answers import page
+from ffscope.web.responses import page
 from ffscope.web.routes import annotating, live, reading
 from ffscope.web.routes.asking import queue, studied
 from ffscope.web.routes.parameters import page_parameters, takes

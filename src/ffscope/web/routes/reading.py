@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries.context import Context, context
 from ffscope.queries.search import ANSWERS, RANGES, Wanted
-from ffscope.web.answers import Json
+from ffscope.web.responses import Json
 from ffscope.web.routes.asking import Layer, Number, answers, studied
 from ffscope.web.twins.layer import LayerTwin, layer_twin
 from ffscope.web.twins.memory import MemoryTwin, memory_twin

@@ -2,7 +2,7 @@
 import { ask } from "./ask.js";
 import { h, replace, token, whole } from "./dom.js";
 import { isExport } from "./links.js";
-import { cutText, meter } from "./saying.js";
+import { cutText, meter } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
 
 export const ranksOf = (row) => [row.rank, ...(row.folded ?? [])];

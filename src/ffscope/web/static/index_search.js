@@ -1,7 +1,7 @@
 // The search of an export: through an index of all memories that the page brings along, as there is no server to ask.
 import { h, replace, seen, token, whole } from "./dom.js";
 import { MemoryIndex } from "./memory_index.js";
-import { countOf, cutText, inLocation, keepInLocation, memoryName, missingStages, plainTable } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, memoryName, missingStages, plainTable } from "./widgets.js";
 
 const MATCHES_AT_ONCE = 50;
 const EXCERPT = { before: 40, end: 140 }; // characters shown before a match, and of the end of a trigger

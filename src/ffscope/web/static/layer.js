@@ -4,7 +4,7 @@ import { drawFigures } from "./figures.js";
 import { exportedMemories, isExport, layerLink } from "./links.js";
 import {
   AGREEMENT, agreesMark, countOf, inLocation, keepInLocation, memoryName, missingStages, oneLine, tokenCell,
-} from "./saying.js";
+} from "./widgets.js";
 import { VirtualTable } from "./table.js";
 
 export async function layerPage(place, twin, about) {

@@ -7,7 +7,7 @@ import { memoryPatterns } from "./memory_patterns.js";
 import { mutationPart, valuePart } from "./memory_parts.js";
 import { similarPart } from "./memory_similar.js";
 import { ownTextPart } from "./memory_text.js";
-import { AGREEMENT, agreesMark, cutText, missingStages, nextRankWords } from "./saying.js";
+import { AGREEMENT, agreesMark, cutText, missingStages, nextRankWords } from "./widgets.js";
 
 export async function memoryPage(place, twin, about) {
   document.title = `${twin.memory} – ${seen(about.name)} – ffscope`;

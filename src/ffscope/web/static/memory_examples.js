@@ -3,7 +3,7 @@ import { askModel, isTakenBack } from "./ask.js";
 import { h, replace, whole } from "./dom.js";
 import { exampleRow, ranksOf } from "./example_row.js";
 import { isExport } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./widgets.js";
 
 const SHOWN_AT_FIRST = 15;
 const MOST_SENTENCES = 100; // of one question to the model

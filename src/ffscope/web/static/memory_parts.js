@@ -1,6 +1,6 @@
 // What stands beside a memory's examples: its value, and what mutation did to its triggers.
 import { h, real, replace, share, token, whole } from "./dom.js";
-import { AGREEMENT, agreesMark, countOf, meter, nextRankWords, plainTable } from "./saying.js";
+import { AGREEMENT, agreesMark, countOf, meter, nextRankWords, plainTable } from "./widgets.js";
 
 export function valuePart(twin) {
   const { value } = twin;

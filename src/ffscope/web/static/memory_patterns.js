@@ -1,6 +1,6 @@
 // What a memory's triggers share, as the machine, a language model or a person says.
 import { h, real } from "./dom.js";
-import { countOf, cutText, inLocation, keepInLocation } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation } from "./widgets.js";
 
 // Pointing at a pattern highlights its triggers; pressing it shows these alone.
 export function memoryPatterns({ patterns }, examples) {

@@ -2,7 +2,7 @@
 import { askModel, isTakenBack } from "./ask.js";
 import { h, replace, whole } from "./dom.js";
 import { isExport } from "./links.js";
-import { cutText, memoryName, needsModel } from "./saying.js";
+import { cutText, memoryName, needsModel } from "./widgets.js";
 
 
 export function similarPart({ memory, layer, number, similar }, about) {

@@ -2,7 +2,7 @@
 import { askModel, isTakenBack } from "./ask.js";
 import { h, real, replace, share, token, whole } from "./dom.js";
 import { isExport } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation, needsModel, plainTable } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, needsModel, plainTable } from "./widgets.js";
 import { textTokens } from "./tokens.js";
 
 export function ownTextPart(twin, about) {

@@ -1,8 +1,8 @@
 // The whole study at a glance: what was studied, what was found, its figures, its layers.
 import { bdi, h, real, replace, seen, share, token, whole } from "./dom.js";
 import { drawFigures } from "./figures.js";
-import { howItWasMade } from "./made.js";
-import { countOf, cutText, layerName, memoryName, missingStages, plainTable } from "./saying.js";
+import { howItWasMade } from "./provenance.js";
+import { countOf, cutText, layerName, memoryName, missingStages, plainTable } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
 
 export async function overviewPage(place, twin, about) {

@@ -9,7 +9,7 @@ import { PromptMemories } from "./prompt_memories.js";
 import { PromptSteps } from "./prompt_steps.js";
 import { PromptText } from "./prompt_text.js";
 import { PromptWhy } from "./prompt_why.js";
-import { needsModel } from "./saying.js";
+import { needsModel } from "./widgets.js";
 
 const EXAMPLES = ["The capital of France is", "The company was founded in", "She opened the door and saw that"];
 

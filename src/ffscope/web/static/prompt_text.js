@@ -4,7 +4,7 @@ import { h, replace, seen } from "./dom.js";
 import { PromptAsker } from "./prompt_ask.js";
 import { runQuestion } from "./prompt_link.js";
 import { realSpaces } from "./prompt_parts.js";
-import { rankWord } from "./saying.js";
+import { rankWord } from "./widgets.js";
 
 const USUAL = 20;
 

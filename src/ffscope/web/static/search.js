@@ -2,7 +2,7 @@
 import { ask, askModel, isTakenBack } from "./ask.js";
 import { h, replace, seen, token, whole } from "./dom.js";
 import { pageLink, withQuery } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./saying.js";
+import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./widgets.js";
 import { fillSearchForm, searchForm, searchWords } from "./search_form.js";
 import { resultRow, resultsTable } from "./search_results.js";
 

@@ -1,6 +1,6 @@
 // The memories that a search found, in a table.
 import { h, real, share, whole } from "./dom.js";
-import { AGREEMENT, agreesMark, cutText, memoryName, tokenCell } from "./saying.js";
+import { AGREEMENT, agreesMark, cutText, memoryName, tokenCell } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
 
 const resultNumber = (sort, head, title, say) => ({ sort, head, title, number: true, cell: (row) => say(row[sort]) });

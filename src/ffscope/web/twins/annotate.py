@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ffscope.annotating import drafts
-from ffscope.annotating.drafts import Draft, Half
+from ffscope.annotating.drafts import Draft, DraftPattern
 from ffscope.annotating.records import done_by, read
-from ffscope.memory import Memory
-from ffscope.patterns.record import KINDS, LEAST, MOST, TRIGGERS
+from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS
 from ffscope.queries import Tables, checked, first_triggers
 from ffscope.report.patterns import beside
 from ffscope.web.twins.layer import Drawing
@@ -39,7 +39,7 @@ class TaskTwin:
 
     memory: str
     triggers: list[Row]
-    patterns: list[Half]
+    patterns: list[DraftPattern]
     none: bool
     done: bool
     steps: list[Draft]
@@ -74,7 +74,7 @@ def task_twin(tables: Tables, memory: Memory, annotator: str) -> TaskTwin:
     checked(study, memory)
     said = next((one for one in read(study, memory) if one.annotator == name), None)
     steps = drafts.steps(study, name, memory)
-    written = [Half(one.kind, one.description, list(one.covers)) for one in said.patterns] if said else []
+    written = [DraftPattern(one.kind, one.description, list(one.covers)) for one in said.patterns] if said else []
     # Whichever is newer: what was done, or a step after it.
     newest = steps[-1] if steps and (said is None or steps[-1].made > said.made) else None
     return TaskTwin(

@@ -4,7 +4,7 @@ import secrets
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from ffscope.memory import Memory
+from ffscope.memory_name import Memory
 from ffscope.queries import Found, MemoryPage, Tables, Value, memory_page
 from ffscope.queries.mutation import Mutation, mutation_of
 from ffscope.queries.similar import Similar, similar

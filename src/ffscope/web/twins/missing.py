@@ -3,8 +3,8 @@
 import shlex
 from dataclasses import dataclass
 
-from ffscope.public import folder_name
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.public import folder_name
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffscope.public import folder_name, public_name
 from ffscope.queries import Tables, predictive_values
 from ffscope.queries.layer import LayerRow, layer_rows
 from ffscope.report.command import reproduce
 from ffscope.report.words import TITLES, sentence, telling
-from ffscope.study import Study
+from ffscope.study.folder import Study
+from ffscope.study.public import folder_name, public_name
 from ffscope.web.twins.layer import Drawing
 from ffscope.web.twins.missing import Missing, missing
 from ffscope.web.twins.rows import Row, shown

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ffscope.live.answers import Promoters, Token
-from ffscope.memory import Memory
+from ffscope.live.responses import Promoters, Token
+from ffscope.memory_name import Memory
 from ffscope.queries import Tables
 from ffscope.queries.layer import measures_of
 from ffscope.queries.search import Promoted, Wanted, search

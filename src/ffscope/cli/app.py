@@ -1,0 +1,70 @@
+"""How the command line begins and ends: the program itself, and errors as one sentence."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ffscope.cli.output import err, out
+from ffscope.errors import FfscopeError
+from ffscope.tokens import visible
+
+app = typer.Typer(
+    name="ffscope",
+    help="See what the feed-forward layers of a transformer store.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_debugging = False
+
+
+def _debug(wanted: bool) -> bool:
+    global _debugging
+    _debugging = _debugging or wanted
+    return wanted
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        import ffscope
+
+        out.print(f"ffscope {ffscope.__version__}")
+        raise typer.Exit
+    return wanted
+
+
+Debug = Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")]
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error is one sentence on standard error, and an exit code."""
+    try:
+        app()
+    except FfscopeError as error:
+        if _debugging:
+            raise
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if _debugging or (error.name or "ffscope").startswith("ffscope"):
+            raise
+        _say(f"This command needs the package {error.name}, which is not installed here.")
+        sys.exit(2)
+
+
+def _say(sentence: str) -> None:
+    lines = (visible(line, longest=None) for line in sentence.splitlines())
+    err.print(Text("error: ", style="bold red") + Text("\n".join(lines)), soft_wrap=True)

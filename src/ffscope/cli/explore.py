@@ -1,0 +1,158 @@
+"""The commands that look at a finished study: parse, call, print."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ffscope.cli.app import Debug, app
+from ffscope.cli.output import out, print_exported, print_matches, print_memory, print_served, showing_progress
+from ffscope.cli.parameters import (
+    Annotator,
+    Browse,
+    Device,
+    ExportMemories,
+    ExportSample,
+    Host,
+    HostNames,
+    Json,
+    MostNew,
+    MostTokens,
+    NamedMemories,
+    NoModel,
+    OtherModel,
+    Port,
+    ReadSheet,
+    Sample,
+    SampleSeed,
+    SearchKind,
+    SearchLayers,
+    SearchLimit,
+    SearchLoose,
+    SearchPattern,
+    SearchPromotes,
+    SearchSort,
+    SearchTrigger,
+    SearchWhere,
+    Site,
+    StudyFolder,
+    Token,
+    Trust,
+)
+from ffscope.cli.starting import model_queue, parse_where
+
+
+@app.command()
+def show(
+    study: StudyFolder,
+    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Such as L3.17.")],
+    count: Annotated[int, typer.Option(min=1, help="Triggers shown.")] = 25,
+    json_: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print a memory's triggers: the prefix, its last token shaded by the coefficient, and the token that follows."""
+    from ffscope.queries import memory_page
+
+    page = memory_page(study, memory)
+    if json_:
+        out.print_json(json.dumps(asdict(page)))
+    else:
+        print_memory(page, count)
+
+
+@app.command()
+def annotate(
+    study: StudyFolder,
+    annotator: Annotator = None,
+    sample: Sample = None,
+    memories: NamedMemories = None,
+    seed: SampleSeed = None,
+    read: ReadSheet = None,
+    json_: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let people say what the prefixes of memories share: write a sheet to fill in, read it back, see who agrees with whom.
+
+    With --annotator it writes a sheet, with --read too it reads one back, and alone it shows who did how much and how far they
+    agree with each other and with the machine, whose patterns no sheet shows. Needs no model.
+    """
+    from ffscope.annotating.step import annotate
+    from ffscope.annotating.terminal import print_step
+
+    step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
+    if json_:
+        out.print_json(json.dumps(asdict(step), default=str))
+    else:
+        print_step(step)
+
+
+@app.command()
+def search(
+    study: StudyFolder,
+    trigger: SearchTrigger = "",
+    promotes: SearchPromotes = "",
+    loose: SearchLoose = False,
+    pattern: SearchPattern = "",
+    kind: SearchKind = "",
+    layers: SearchLayers = "",
+    where: SearchWhere = None,
+    sort: SearchSort = "",
+    count: SearchLimit = 20,
+    json_: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Find memories by the text of their triggers, by a token that they promote, by pattern, by any measure. Needs no model."""
+    from ffscope.queries.search import Wanted, search
+
+    said = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
+    said["loose"] = "yes" if loose else ""
+    found = search(study, Wanted.parse({**said, **parse_where(where or [])}, limit=count))
+    if json_:
+        out.print_json(json.dumps(asdict(found)))
+    else:
+        print_matches(found)
+
+
+@app.command()
+def serve(
+    study: StudyFolder,
+    host: Host = "127.0.0.1",
+    port: Port = None,
+    token: Token = None,
+    name: HostNames = None,
+    no_model: NoModel = False,
+    model: OtherModel = None,
+    device: Device = "auto",
+    max_tokens: MostTokens = 512,
+    max_new_tokens: MostNew = 100,
+    open_: Browse = False,
+    trust_remote_code: Trust = False,
+    debug: Debug = False,
+) -> None:
+    """Open a study in the browser: look, search, type a prompt, switch memories off, annotate.
+
+    The model is loaded while the pages are open already; with --no-model, or without torch, everything that only reads works.
+    """
+    from ffscope.web.serving import Address, leave, serve
+
+    queue = model_queue(locals())
+    address = Address(host, port, token, tuple(name or ()))
+    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
+    leave()
+
+
+@app.command()
+def export(
+    study: StudyFolder,
+    out_: Site,
+    memories: ExportMemories = None,
+    sample: ExportSample = 10,
+    debug: Debug = False,
+) -> None:
+    """Write the explorer's read-only pages as files that open from the disk or any web host. Needs no model."""
+    from ffscope.web.export import export
+
+    with showing_progress() as progress:
+        made = export(study, out_, names=memories, sample=sample, progress=progress)
+    print_exported(made)

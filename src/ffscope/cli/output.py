@@ -1,0 +1,390 @@
+"""What the command line shows: tables, stories, progress. Text from a corpus or a vocabulary is untrusted here."""
+
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
+
+from ffscope.progress import Progress, ProgressCallback
+from ffscope.tokens import visible
+
+if TYPE_CHECKING:
+    from ffscope.analysis.trace import Contribution, Prediction, PredictionTrace
+    from ffscope.labelling.labeller import Labels
+    from ffscope.models.check import Finding
+    from ffscope.models.memory_model import MemoryModel
+    from ffscope.queries import Found, MemoryPage, Trigger, Value
+    from ffscope.queries.search import Matches
+    from ffscope.study.folder import Study
+    from ffscope.web.export import Exported
+
+out = Console(highlight=False)
+out.width = max(out.width, 80)  # a narrower table says nothing
+err = Console(stderr=True, highlight=False)
+AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
+_LOG_FIRST, _LOG_EVERY = 2.0, 10.0  # seconds to the first line of progress without a terminal, and between lines
+_SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    what = visible(what, longest=None)  # a study says where its model is, and may be another person's
+    if not err.is_terminal:
+        err.print(what, markup=False)
+    with err.status(Text(what)) if err.is_terminal else nullcontext():
+        from transformers.utils import logging as theirs
+
+        theirs.set_verbosity_error()
+        theirs.disable_progress_bar()
+        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        yield
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("ffscope") or record.levelno >= logging.WARNING:
+            err.print(record.getMessage(), markup=False, soft_wrap=True)
+
+
+def print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
+    """Every identity of a model, with its largest error."""
+    how = "discovered; not in the table" if model.discovered else "in the table"
+    out.print(f"{model}; layout {how}", markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("identity", "left"), ("layers", "left"), ("largest error", "right"), ("", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for finding in findings:
+        first, last = finding.layers[0], finding.layers[-1]
+        verdict = Text("holds", style="green") if finding.holds else Text("FAILS", style="bold red")
+        table.add_row(
+            finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict
+        )
+    out.print(table)
+
+
+def print_trace(story: "PredictionTrace") -> None:
+    """The prediction at one position, layer by layer."""
+    shown = Text(" ").join(
+        Text(token, style="bold reverse" if i == story.position else "") for i, token in enumerate(story.tokens)
+    )
+    out.print(shown, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("layer", "before", "memories and what they promote", "after", "case"):
+        table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
+    wide = 7 + (out.width - 80) // 4  # a token in a column
+    room = out.width - 32 - 2 * wide  # what the other columns leave
+    for step in story.steps:
+        table.add_row(
+            str(step.layer),
+            _prediction(step.before, wide),
+            Text("\n").join(_cut(_contribution(memory), room) for memory in step.memories),
+            _prediction(step.after, wide),
+            step.case,
+        )
+    out.print(table)
+    best = Text("  ").join(_prediction(prediction, 20) for prediction in story.prediction)
+    out.print(Text.assemble(("the model predicts: ", "bold"), best))
+
+
+def _prediction(prediction: "Prediction", width: int) -> Text:
+    return Text.assemble(_cut(Text(prediction.token, style="cyan"), width), f" {prediction.probability:.0%}")
+
+
+def _contribution(memory: "Contribution") -> Text:
+    return Text.assemble((f"{memory.memory:<9}", "magenta"), f"{memory.coefficient:>7.2f} ", " ".join(memory.promotes))
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+@contextmanager
+def showing_progress() -> Iterator[ProgressCallback]:
+    """As `_progress`; who interrupts a study is told what becomes of it, since typer ends the program without a word."""
+    try:
+        with _progress() as tell:
+            yield tell
+    except KeyboardInterrupt:
+        err.print("Interrupted. What the study has is kept: the same command goes on with it.")
+        raise
+
+
+@contextmanager
+def _progress() -> Iterator[ProgressCallback]:
+    """Gives a function to be told how far the stages are: a bar on a terminal, a line now and then elsewhere."""
+    begun: dict[str, tuple[float, int]] = {}
+    if not err.is_terminal:
+        lines = _Lines()
+        yield lambda progress: lines.tell(_with_time_left(progress, begun))
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}", markup=False))
+    with Bars(*columns, console=err) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(progress: Progress) -> None:
+            progress = _with_time_left(progress, begun)
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bars.add_task(progress.stage, total=None, said="")
+            bars.update(
+                tasks[progress.stage], completed=progress.done, total=progress.total or None, said=_said(progress)
+            )
+
+        yield tell
+
+
+def _with_time_left(progress: Progress, begun: dict[str, tuple[float, int]]) -> Progress:
+    """A stage that does not know how long it will still take gets the time at its pace so far."""
+    now = time.monotonic()
+    start, first = begun.setdefault(progress.stage, (now, progress.done))
+    new = progress.done - first
+    if progress.left is not None or not progress.total or progress.done >= progress.total or new <= 0:
+        return progress
+    return replace(progress, left=(now - start) / new * (progress.total - progress.done))
+
+
+class _Lines:
+    """Lines of progress, for a log."""
+
+    def __init__(self) -> None:
+        self.due = time.monotonic() + _LOG_FIRST
+
+    def tell(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now >= self.due or progress.done == progress.total:
+            self.due = now + _LOG_EVERY
+            err.print(f"{progress.stage}: {_said(progress)}", markup=False, soft_wrap=True)
+
+
+def _said(progress: Progress) -> str:
+    said = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
+    if progress.rate is not None:
+        said += f", {progress.rate:,.0f} prefixes/s"
+    if progress.left is not None:
+        said += f", {_span(progress.left)} left"
+    return said if progress.detail is None else f"{said}; {visible(progress.detail, longest=None)}"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def print_study(study: "Study") -> None:
+    """What a search left behind, and what to do with it."""
+    held_out, stage = study.manifest["corpus"]["held_out"], study.manifest["stages"]["triggers"]
+    memories, first = study.searched()
+    lines = (
+        f"{stage['prefixes']:,} prefixes of {stage['sentences']:,} sentences searched for {memories:,} memories in "
+        f"{_span(stage['seconds'])}, {stage['tokens_per_second']:,} a second; {held_out['sentences']:,} sentences held out.",
+        f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at a memory:",
+        f"{own_name()} show {shlex.quote(str(study.folder))} {first}",
+    )
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def print_stage(study: "Study", stage: str) -> None:
+    """What one stage left behind, and what to do next."""
+    file, seconds = study.path(f"{stage}.parquet"), study.manifest["stages"][stage]["seconds"]
+    out.print(f"{file}, made in {_span(seconds)}. Draw what the study shows:", markup=False, soft_wrap=True)
+    out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
+
+
+def print_labels(labels: "Labels") -> None:
+    """What a language model said, and what it cost."""
+    count = sum(map(len, labels.patterns.values()))
+    said = f"{labels.annotator}: {count:,} patterns of {len(labels.patterns):,} memories; {labels.cost}."
+    out.print(said, markup=False, soft_wrap=True)
+
+
+def print_finished(study: "Study") -> None:
+    """What a study shows in a few numbers, and where the rest is."""
+    if study.path("summary.json").is_file():
+        from ffscope.report.words import telling
+
+        for number in telling(json.loads(study.path("summary.json").read_text(encoding="utf-8"))):
+            out.print(Text.assemble(("• ", "cyan"), number), soft_wrap=True)
+    for stage, done in study.manifest["stages"].items():
+        if not done["done"]:
+            out.print(
+                Text.assemble((f"left out: {stage}. ", "yellow"), visible(done["why"], longest=None)), soft_wrap=True
+            )
+    _, first = study.searched()
+    lines = (
+        f"report   {study.path('report.html')}  (open it in a browser)",
+        f"figures  {study.path('figures')}{os.sep}",
+        f"numbers  {study.path('summary.json')}, and a .parquet file for every stage",
+        f"memories {own_name()} show {shlex.quote(str(study.folder))} {first}",
+        f"explorer {own_name()} serve {shlex.quote(str(study.folder))}",
+    )
+    for line in lines if study.path("report.html").is_file() else lines[-2:]:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def own_name() -> str:
+    """How this program is called from where its user is."""
+    return "ffscope" if shutil.which("ffscope") else sys.argv[0]
+
+
+def print_memory(page: "MemoryPage", count: int) -> None:
+    """One memory's triggers, the trigger token shaded by its coefficient, the token that follows it in grey."""
+    share = page.fired / page.seen if page.seen else 0.0
+    head = (
+        f" of {visible(page.model, longest=None)} ({page.dtype}): fires on {share:.1%} of {page.seen:,} prefixes, "
+        f"mean {page.mean:.3g}, highest {page.maximum:.4g}"
+    )
+    out.print(Text.assemble((page.memory, "bold magenta"), head), soft_wrap=True)
+    out.print(Text(visible(page.gist, longest=None), style="bold"), soft_wrap=True)
+    if page.value is not None and page.value.promotes:
+        _print_value(page.value)
+    for found in page.patterns or []:
+        _print_pattern(found)
+    if not page.triggers:
+        out.print("It never fired: no prefix of the corpus gives it a coefficient above 0.")
+    for title, triggers in (
+        ("", page.triggers),
+        ("lowest", page.negative),
+        ("a sample of where it fires", page.sample),
+    ):
+        if triggers:
+            if title:
+                out.print(Text(f"\n{title}", style="bold"))
+            _print_triggers(triggers[:count])
+
+
+def print_matches(found: "Matches") -> None:
+    """The memories that match, each with the first of its triggers that contains the text and the promoted token."""
+    shown = f", the first {len(found.rows):,} shown" if len(found.rows) < found.count else ""
+    out.print(f"{found.count:,} memories match{shown} ({1000 * found.seconds:.0f} ms)")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = _PROMOTED_COLUMNS if any(row.promoted for row in found.rows) else _MATCH_COLUMNS
+    for name, (justify, _) in columns.items():
+        table.add_column(name, justify=justify, no_wrap=True)
+    for row in found.rows:
+        table.add_row(*(cell(row) for _, cell in columns.values()))
+        if row.trigger is not None:
+            room = out.width - 24
+            before = visible(row.trigger.before, longest=None)[-room:]
+            out.print(
+                Text.assemble(
+                    (f"{row.memory:<10}", "magenta"),
+                    f"{row.hits:>3} × ",
+                    before,
+                    (visible(row.trigger.token, 20), "bold"),
+                ),
+                soft_wrap=True,
+            )
+    if found.rows:
+        out.print(table)
+
+
+def _share(number: float | None) -> str:
+    return "–" if number is None else f"{number:.0%}"
+
+
+def _small(number: float | None) -> str:
+    return "–" if number is None else f"{number:.2g}"
+
+
+_Column = tuple[Literal["left", "right"], Callable[[Any], Text | str]]
+_MEMORY: dict[str, _Column] = {"memory": ("left", lambda row: Text(row.memory, style="magenta"))}
+_FIRES: dict[str, _Column] = {"fires": ("right", lambda row: f"{row.measures['fires']:.1%}")}
+_MATCH_COLUMNS: dict[str, _Column] = {
+    **_MEMORY,
+    **_FIRES,
+    "top token": ("left", lambda row: Text(visible(row.measures.get("top") or "–", 16), style="cyan")),
+    "max_prob": ("right", lambda row: _small(row.measures.get("max_prob"))),
+    "precision": ("right", lambda row: _share(row.measures.get("precision"))),
+    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 48))),
+}
+_PROMOTED_COLUMNS: dict[str, _Column] = {
+    **_MEMORY,
+    "token": ("left", lambda row: Text(visible(row.promoted.token, 16), style="cyan")),
+    "rank": ("right", lambda row: str(row.promoted.rank)),
+    "probability": ("right", lambda row: _small(row.promoted.probability)),
+    **_FIRES,
+    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 24))),
+}
+
+
+def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:
+    """Where the explorer is, as soon as it answers, and what it cannot do."""
+    out.print(Text.assemble("The explorer is ready at ", (link, "bold"), "  (Ctrl-C stops it)"), soft_wrap=True)
+    if why_no_model is not None:
+        print_line(f"Prompts cannot be asked: there is no model. {why_no_model}")
+    if browse:
+        import webbrowser
+
+        webbrowser.open(link)
+
+
+def print_line(sentence: str) -> None:
+    """A sentence about how things stand, as it is."""
+    out.print(sentence, markup=False, soft_wrap=True)
+
+
+def print_exported(made: "Exported") -> None:
+    """What an export wrote, and where to begin."""
+    out.print(
+        f"{made.pages:,} pages, {made.bytes / 2**20:.1f} MiB. Open this in a browser, or put the folder on any web host:"
+    )
+    out.print(f"  {made.first}", markup=False, soft_wrap=True)
+
+
+def _print_value(value: "Value") -> None:
+    promotes = " ".join(visible(token, 20) for token, _ in value.promotes[:10])
+    suppresses = " ".join(visible(token, 20) for token in value.suppresses[:10])
+    for title, said in (("promotes", promotes), ("suppresses", suppresses)):
+        out.print(_cut(Text.assemble((f"{title:<11}", "bold"), (said, "cyan")), out.width))
+    if value.precision is not None:
+        first = visible(value.promotes[0][0], 20)
+        out.print(Text.assemble((first, "cyan"), f" follows {value.precision:.0%} of its triggers"))
+    if value.agrees is not None:
+        rank = "has no rank" if value.next_rank is None else f"has rank {value.next_rank:,} of {value.vocabulary:,}"
+        out.print(f"the next token of its top trigger {rank} in the value")
+        out.print(f"{AGREEMENT}: {'yes' if value.agrees else 'no'}")
+
+
+def _print_pattern(found: "Found") -> None:
+    who = "" if found.annotator == "machine" else f" – {visible(found.annotator)}"
+    chance = "" if found.p_value is None else f", p {found.p_value:.0e}"
+    said = f"{visible(found.description, longest=None)} ({len(found.covers)} prefixes{chance}){who}"
+    out.print(Text.assemble((f"{found.kind:<11}", "bold"), said), soft_wrap=True)
+
+
+def _print_triggers(triggers: "list[Trigger]") -> None:
+    highest = max(abs(trigger.coefficient) for trigger in triggers)
+    room = out.width - 28
+    for trigger in triggers:
+        token = visible(trigger.token, 24)
+        before = visible(trigger.before, longest=None)
+        kept = max(10, room - len(token))
+        shade = (
+            _SHADES[min(len(_SHADES) - 1, int(abs(trigger.coefficient) / highest * len(_SHADES)))] if highest else ""
+        )
+        line = Text.assemble(
+            (f"{trigger.rank:>3} ", "dim"),
+            f"{trigger.coefficient:>8.3f}  ",
+            before if len(before) <= kept else f"…{before[-kept + 1 :]}",
+            (token, f"bold {shade}"),
+            (f" {visible(trigger.next_token, 12)}", "bright_black"),
+        )
+        out.print(line, no_wrap=True, overflow="ellipsis")

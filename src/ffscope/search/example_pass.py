@@ -1,0 +1,158 @@
+"""A model over a study's examples, watched by those who make tables of what it does there."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffscope.axes import Int
+from ffscope.corpus.batches import Array
+from ffscope.corpus.prefixes import held_out, tokens_of
+from ffscope.errors import CorpusError
+from ffscope.models.lens import Lens
+from ffscope.models.memory_model import MemoryModel, States
+from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.search.passes import bos_of, by_length, sentence_inputs
+from ffscope.study.folder import Study
+from ffscope.study.resumable_table import ResumableTable
+
+_COEFFICIENTS = 2**27  # bytes of what is kept of a batch's coefficients, at most
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Prefixes of held-out sentences: which sentence of `tokens`, and which position in it."""
+
+    sentence: Array
+    position: Array
+    tokens: dict[int, Array]
+
+    def __len__(self) -> int:
+        return len(self.sentence)
+
+
+class View:
+    """What a model holds at some examples, and what that predicts."""
+
+    def __init__(self, model: MemoryModel, lens: Lens | None, examples: Array, states: States) -> None:
+        self.model, self.lens, self.examples, self.states = model, lens, examples, states
+        self._ff_tops: dict[int, Tensor] = {}
+
+    @cached_property
+    def prediction(self) -> Int[Tensor, "n"] | None:
+        """The model's own prediction, whatever the lens; None where it has no unembedding."""
+        return None if self.model.top is None else self.model.lens("norm").state_tops(self.states.output[-1])
+
+    def ff_top(self, layer: int) -> Int[Tensor, "n"] | None:
+        """What a layer's update predicts; read once, since composition and refinement both ask."""
+        if self.lens is None:
+            return None
+        if layer not in self._ff_tops:
+            self._ff_tops[layer] = self.lens.update_tops(self.states.update[layer])
+        return self._ff_tops[layer]
+
+
+class Observer(ABC):
+    """Makes rows of one table from what it is shown. Its stage, and so its table, has its name."""
+
+    stage: str
+    settings: dict[str, Any]
+
+    @abstractmethod
+    def rows(self, view: View) -> dict[str, Any]:
+        """The columns of the rows for these examples."""
+
+    def close(self, study: Study) -> dict[str, Any]:
+        """Called when the table is there; gives what else the manifest says of the stage."""
+        return {}
+
+
+def draw(study: Study, count: int, seed: int) -> Examples:
+    """So many prefixes of the held-out sentences, each as likely as any other; all of them where there are not so many."""
+    text = study.path("sentences.parquet")
+    sentences, lengths = held_out(text)
+    if not len(sentences):
+        raise CorpusError(
+            "No document of this corpus is held out of the search, so there are no examples: every twentieth document is, and "
+            "there are fewer. Name other documents with --held-out FILE, in a new study."
+        )
+    total = int(lengths.sum())
+    generator = np.random.default_rng([seed, *b"examples"])
+    picked = np.sort(generator.choice(total, min(count, total), replace=False, shuffle=False))
+    starts = np.cumsum(lengths) - lengths
+    row = np.searchsorted(starts, picked, side="right") - 1
+    return Examples(sentences[row], picked - starts[row], tokens_of(text, sentences[row]))
+
+
+def observe(
+    study: Study,
+    model: MemoryModel,
+    observers: Sequence[Observer],
+    examples: Examples,
+    *,
+    lens: Lens | None,
+    progress: ProgressCallback = no_progress,
+) -> None:
+    """Show every example to every observer, in one pass for all of them, and leave their tables."""
+    start = time.perf_counter()
+    texts = [_text(examples, number, causal=model.causal) for number in range(len(examples))]
+    batches = _batches(study, model, examples, texts)
+    parts = {observer: ResumableTable(study, f"{observer.stage}.parquet", observer.settings) for observer in observers}
+    missing = {observer: set(parts[observer].missing(len(batches))) for observer in observers}
+    name = " and ".join(observer.stage for observer in observers if observer.stage != "examples") or "examples"
+    seen = 0
+    for number, batch in enumerate(batches):
+        waiting = [observer for observer in observers if number in missing[observer]]
+        if waiting:
+            view = View(model, lens, batch, _states(study, model, examples, texts, batch))
+            for observer in waiting:
+                parts[observer].keep(number, observer.rows(view))
+        seen += len(batch)
+        progress(Progress(name, seen, len(examples), unit="examples"))
+    for observer in observers:
+        by = [column for column in ("example", "layer") if column in parts[observer].schema.names]
+        parts[observer].join(len(batches), sort_by=by)
+        account = observer.close(study)
+        study.finish(observer.stage, observer.settings, seconds=time.perf_counter() - start, **account)
+        parts[observer].drop()
+
+
+def _text(examples: Examples, number: int, *, causal: bool) -> tuple[int, int]:
+    """The sentence that is run for an example, and how much of it: no more than is seen from there."""
+    sentence = int(examples.sentence[number])
+    if not causal:
+        return sentence, len(examples.tokens[sentence])
+    last = int(examples.position[np.searchsorted(examples.sentence, sentence, side="right") - 1])
+    return sentence, last + 1
+
+
+def _batches(study: Study, model: MemoryModel, examples: Examples, texts: list[tuple[int, int]]) -> list[Array]:
+    """Examples that are run together: whole sentences of one length, with not too many examples."""
+    runs = list(dict.fromkeys(texts))
+    members: dict[tuple[int, int], list[int]] = {run: [] for run in runs}
+    for number, run in enumerate(texts):
+        members[run].append(number)
+    room = max(1, _COEFFICIENTS // (4 * sum(model.memories)))
+    lengths = np.array([length for _, length in runs])
+    made = []
+    for batch in by_length(lengths, tokens=study.settings["batch_tokens"], rows=room):
+        numbers = np.array([number for run in batch for number in members[runs[run]]])
+        made += [numbers[start : start + room] for start in range(0, len(numbers), room)]
+    return made
+
+
+def _states(study: Study, model: MemoryModel, examples: Examples, texts: list[tuple[int, int]], batch: Array) -> States:
+    """One pass over a batch's sentences, kept at the examples."""
+    runs = list(dict.fromkeys(texts[number] for number in batch))
+    tokens = np.stack([examples.tokens[sentence][:length] for sentence, length in runs])
+    rows = torch.tensor([runs.index(texts[number]) for number in batch])
+    # From the end, where both stacks of an encoder–decoder hold the sentence.
+    positions = torch.from_numpy(examples.position[batch] - tokens.shape[1])
+    inputs = sentence_inputs(model, tokens, bos_of(study, model))
+    return model.states_at(inputs, rows.to(model.device), positions.to(model.device))

@@ -1,0 +1,175 @@
+"""A finished study in Python: its tables as pyarrow tables, its figures as drawings. No torch.
+
+study = ffscope.open("DIR")
+study.triggers("L12.345")
+study.figure("cases")
+"""
+
+import json
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ffscope.annotating.records import Annotation, read
+from ffscope.errors import StudyError
+from ffscope.memory_name import Memory, parse_name
+from ffscope.queries import MemoryPage, PredictiveValue, checked, memory_page, predictive_values
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
+from ffscope.tokens import visible
+
+
+class Results:
+    """What a study holds. Tables are pyarrow's: `.to_pandas()`, `.to_pylist()`, or duckdb and polars on top of them."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.study = Study.open(folder)
+        self.folder = self.study.folder
+        self.manifest = self.study.manifest
+
+    def table(self, name: str, memory: str | None = None) -> pa.Table:
+        """One of the study's tables, whole, or the rows of one memory ("L12.345") or layer ("L12")."""
+        file = f"{name}.parquet"
+        if file not in SCHEMAS:
+            raise StudyError(f"There is no table {name!r}. The tables are: {', '.join(self._names(SCHEMAS))}.")
+        if not self.study.path(file).is_file():
+            raise StudyError(f"{self.folder} has no {name} yet. It has: {', '.join(self.tables)}.")
+        wanted = [] if memory is None else self._wanted(name, memory)
+        try:
+            return pq.read_table(self.study.path(file), filters=wanted or None)
+        except pa.ArrowInvalid as error:
+            raise StudyError(
+                f"{self.study.path(file)} cannot be read as a table: {error}. Make that stage again."
+            ) from error
+
+    def _wanted(self, table: str, memory: str) -> list[tuple[str, str, int]]:
+        """The rows of one memory or layer, as a filter."""
+        layer, number = parse_name(memory)
+        checked(self.study, Memory(layer, number or 0))
+        wanted = {"layer": layer} if number is None else {"layer": layer, "memory": number}
+        if not wanted.keys() <= set(SCHEMAS[f"{table}.parquet"].names):
+            raise StudyError(
+                f"The table {table!r} has no rows of one memory or layer such as {memory}. Ask for it whole."
+            )
+        return [(column, "==", value) for column, value in wanted.items()]
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables that are there."""
+        return self._names(file for file in SCHEMAS if self.study.path(file).is_file())
+
+    def triggers(self, memory: str | None = None) -> pa.Table:
+        """The prefixes with the highest coefficients, with their text: of one memory, a layer, or all."""
+        return self._with_text(self.table("triggers", memory))
+
+    def values(self, memory: str | None = None) -> pa.Table:
+        """What values promote and suppress, the tokens as ids and as text."""
+        table = self.table("values", memory)
+        for name in ("top_tokens", "bottom_tokens"):
+            spelt = [None if row is None else [self.token(token) for token in row] for row in table[name].to_pylist()]
+            table = table.append_column(name.replace("tokens", "text"), pa.array(spelt, pa.list_(pa.string())))
+        return table
+
+    def agreement(self, memory: str | None = None) -> pa.Table:
+        """Every value against its key's triggers."""
+        return self.table("agreement", memory)
+
+    def mutation(self, memory: str | None = None) -> pa.Table:
+        """The coefficients of triggers that have lost a token."""
+        return self.table("mutation", memory)
+
+    def patterns(self, memory: str | None = None) -> pa.Table:
+        """What triggers share, as the machine and language models say; people's word is in `annotations`."""
+        return self.table("patterns", memory)
+
+    def annotations(self) -> list[Annotation]:
+        """What people wrote, the newest of each person on each memory."""
+        return read(self.study)
+
+    def examples(self) -> pa.Table:
+        """The held-out prefixes that composition and refinement look at."""
+        return self.table("examples")
+
+    def composition(self) -> pa.Table:
+        """Active memories, and those that alone predict what their layer does, by example and layer."""
+        return self.table("composition")
+
+    def refinement(self) -> pa.Table:
+        """What the residual, the feed-forward layer and the output predict, by example and layer."""
+        return self.table("refinement")
+
+    def memory(self, name: str) -> MemoryPage:
+        """Everything about one memory, as `ffscope show` has it."""
+        return memory_page(self.folder, name)
+
+    def predictive_values(self, count: int = 100) -> list[PredictiveValue]:
+        """The values with the highest maximum probability, each with a trigger."""
+        return predictive_values(self.folder, count)
+
+    def summary(self) -> dict[str, Any]:
+        """The series behind the figures, with their intervals; made anew where there is no report, or an older one."""
+        file = self.study.path("summary.json")
+        if list(self.manifest["stages"])[-1] == "report" and file.is_file():  # else a stage was done since
+            with suppress(ValueError):
+                return json.loads(file.read_text(encoding="utf-8"))
+        from ffscope.report.summary import summarise
+
+        return summarise(self.study)
+
+    def figure(self, name: str, annotators: list[str] | None = None) -> Any:
+        """One figure ("cases", "patterns" …), which a notebook's cell draws; that of patterns is of some annotators or all."""
+        from ffscope.report.figures import figure
+
+        return figure(name, self.summary(), annotators)
+
+    def token(self, token: int) -> str:
+        """A token as it is shown."""
+        if not hasattr(self, "_vocabulary"):
+            self._vocabulary = self.table("vocabulary")["text"].to_pylist()
+        return self._vocabulary[token] if 0 <= token < len(self._vocabulary) else f"#{token}"
+
+    def _with_text(self, triggers: pa.Table) -> pa.Table:
+        """Triggers with two more columns: the prefix as text, and the next token."""
+        wanted = pc.unique(triggers["sentence"])
+        sentences = pq.read_table(
+            self.study.path("sentences.parquet"),
+            columns=["sentence", "text", "ends", "tokens"],
+            filters=pc.field("sentence").isin(wanted),
+        ).to_pylist()
+        by_number = {row["sentence"]: row for row in sentences}
+        places = zip(triggers["sentence"].to_pylist(), triggers["position"].to_pylist(), strict=True)
+        texts = [self._prefix(by_number[sentence], position) for sentence, position in places]
+        following = [self.token(token) for token in triggers["next_token"].to_pylist()]
+        return triggers.append_column("prefix", pa.array(texts, pa.string())).append_column(
+            "next", pa.array(following, pa.string())
+        )
+
+    def _prefix(self, sentence: dict[str, Any], position: int) -> str:
+        if sentence["ends"]:
+            return sentence["text"][: sentence["ends"][position]]
+        return "".join(self.token(token) for token in sentence["tokens"][: position + 1])
+
+    def _names(self, files: Any) -> list[str]:
+        return [file.removesuffix(".parquet") for file in files]
+
+    def __repr__(self) -> str:
+        model = self.manifest["model"]
+        name = visible(model["source"] or model["family"])
+        return f"Results({str(self.folder)!r}: {name}, {sum(model['memories']):,} memories; {', '.join(self.tables)})"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what was studied, and its most telling numbers."""
+        from ffscope.report.words import telling
+
+        numbers = "".join(f"<li>{escape(one)}</li>" for one in telling(self.summary()))
+        return f"<p>{escape(repr(self))}</p><ul>{numbers}</ul>"
+
+
+def open(folder: Path | str) -> Results:
+    """A study that is there already, to look at: `study = ffscope.open("DIR")`."""
+    return Results(folder)
