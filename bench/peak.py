@@ -11,7 +11,7 @@ from bench import CORPUS, model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ffscope.corpus.ingest import CorpusOptions
+from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import triggers
 
 WORDS = 16_000

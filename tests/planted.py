@@ -11,7 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.ingest import CorpusOptions, write_sentences
+from ffscope.corpus.ingest import write_sentences
+from ffscope.options.corpus import CorpusOptions
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 

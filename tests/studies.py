@@ -6,8 +6,8 @@ from contextlib import closing
 
 import numpy as np
 
-from ffscope.analysis.triggers import SearchOptions
-from ffscope.corpus.ingest import CorpusOptions
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
 
 WORDS = " the cat sat on a mat and it saw of dog why bird flew <b>by</b> [sang] song old was late"

@@ -16,12 +16,12 @@ import fullsize
 import tiny
 from ffscope.cli import app
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.corpus.sentences import Cutter, reads_words
 from ffscope.live.model import Live
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer
 from ffscope.models.ranking import ranked
 from ffscope.models.unembedding import unembedding
+from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import triggers
 from ffscope.study.folder import Study
 

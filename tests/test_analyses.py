@@ -20,12 +20,12 @@ import transformers as hf
 
 import tiny
 from ffscope.analysis.mutation import _random
-from ffscope.analysis.triggers import SearchOptions
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import CorpusError, LensError, StudyError
 from ffscope.models import lens
 from ffscope.models.loading import lay_out
 from ffscope.models.ranking import rank_of, ranked, top
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, run, triggers
 from ffscope.search import example_pass
 from ffscope.search.prefix_sharing import share

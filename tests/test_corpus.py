@@ -21,10 +21,11 @@ import sentencex
 from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.ingest import CorpusOptions, write_sentences
+from ffscope.corpus.ingest import write_sentences
 from ffscope.corpus.sentences import Cutter, Seen
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
+from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress
 from ffscope.study.folder import Study
 

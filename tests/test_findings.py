@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 import ffscope
 from conftest import SHARED
-from ffscope.corpus.ingest import CorpusOptions
+from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import run
 from plain import Plain
 

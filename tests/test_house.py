@@ -24,14 +24,13 @@ TORCH_SIDE = [
         "cli",
         "corpus",
         "live",
-        "looking",
-        "running",
+        "search",
+        "options",
         "patterns",
         "pipeline",
         "study",
-        "terminal",
     )
-    and name != "running.fused"  # which is for GPUs that have Triton
+    and name not in ("search.fused", "study.results")  # which is for GPUs that have Triton, and which reads
 ]
 
 

@@ -18,8 +18,6 @@ import studies
 import tiny
 from ffscope import InputError, LensError, Memory, MemoryNameError, read
 from ffscope.analysis.trace import tell
-from ffscope.analysis.triggers import SearchOptions
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import CoefficientError
 from ffscope.live import coefficients
 from ffscope.live.cancellation import Stopped
@@ -27,6 +25,8 @@ from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
 from ffscope.models.lens import written
 from ffscope.models.loading import lay_out
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
 from ffscope.tokens import spelling
 

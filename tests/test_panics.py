@@ -17,10 +17,11 @@ import tiny
 from conftest import SHARED
 from ffscope import SourceError, load, read
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.ingest import CorpusOptions, write_sentences
+from ffscope.corpus.ingest import write_sentences
 from ffscope.corpus.sentences import Cutter
 from ffscope.errors import CorpusError, InputError
 from ffscope.models.encoder import Encoder
+from ffscope.options.corpus import CorpusOptions
 from ffscope.panics import Unreadable, guarded
 from ffscope.study.folder import Study
 

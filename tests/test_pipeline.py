@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import tiny
 from ffscope import read
-from ffscope.analysis.triggers import SearchOptions
 from ffscope.cli import app
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import InputError, LensError, StudyError
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import STAGES, Analysing, analyse, run, triggers
 from ffscope.progress import no_progress
 from ffscope.report.figures import Figure

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 import tiny
 from ffscope import read
-from ffscope.analysis.triggers import SearchOptions
 from ffscope.cli import app
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import MemoryNameError, StudyError
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
 from ffscope.queries import Found, memory_page
 from ffscope.queries.gist import gist

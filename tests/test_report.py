@@ -13,9 +13,9 @@ import pytest
 
 import tiny
 from ffscope import read
-from ffscope.analysis.triggers import SearchOptions
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.errors import StudyError
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
 from ffscope.queries import predictive_values
 from ffscope.report import bootstrap

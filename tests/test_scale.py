@@ -17,7 +17,7 @@ SEARCH = """
 import resource, sys
 from pathlib import Path
 import ffscope
-from ffscope.corpus.ingest import CorpusOptions
+from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import triggers
 
 def memory(what):

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 import tiny
-from ffscope.analysis.triggers import SearchOptions
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.models.loading import load
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
 from studies import write_corpus
 

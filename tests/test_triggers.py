@@ -17,13 +17,14 @@ import torch
 
 import tiny
 from ffscope import read
-from ffscope.analysis.triggers import SearchOptions, _Stage, rarity
+from ffscope.analysis.triggers import _Stage, rarity
 from ffscope.corpus.batches import batches
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.corpus.prefixes import chunks
 from ffscope.errors import CoefficientError, CorpusError, InputError, StudyError
 from ffscope.models.inputs import bos_token
 from ffscope.models.loading import lay_out
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
 from ffscope.search import checkpoint
 from ffscope.search.execute import Search

@@ -613,8 +613,8 @@ def test_the_head_of_a_page_can_be_asked_for(client):
 
 
 def test_what_was_not_searched_is_said_so(tmp_path, tokenizer):
-    from ffscope.analysis.triggers import SearchOptions
-    from ffscope.corpus.ingest import CorpusOptions
+    from ffscope.options.corpus import CorpusOptions
+    from ffscope.options.search import SearchOptions
     from ffscope.pipeline import triggers
     from studies import write_corpus
 

@@ -23,11 +23,11 @@ from ffscope.errors import (
 from ffscope.memory_name import Memory
 
 if TYPE_CHECKING:
-    from ffscope.analysis.triggers import SearchOptions
-    from ffscope.corpus.ingest import CorpusOptions
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
+    from ffscope.options.corpus import CorpusOptions
+    from ffscope.options.search import SearchOptions
     from ffscope.pipeline import analyse, run, triggers
     from ffscope.queries import memory_page
     from ffscope.study.folder import Study
@@ -74,8 +74,8 @@ _LATER = {
     "read": "ffscope.models.loading",
     "MemoryModel": "ffscope.models.memory_model",
     "Trace": "ffscope.models.memory_model",
-    "CorpusOptions": "ffscope.corpus.ingest",
-    "SearchOptions": "ffscope.analysis.triggers",
+    "CorpusOptions": "ffscope.options.corpus",
+    "SearchOptions": "ffscope.options.search",
     "analyse": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",

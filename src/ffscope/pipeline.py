@@ -13,14 +13,16 @@ from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.mutation import mutate
 from ffscope.analysis.patterns import check_asked, find_patterns
 from ffscope.analysis.refinement import Refinement
-from ffscope.analysis.triggers import SearchOptions, find_triggers
+from ffscope.analysis.triggers import find_triggers
 from ffscope.analysis.values import read_values
-from ffscope.corpus.ingest import CorpusOptions, write_sentences
+from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import CorpusError, InputError, LensError, StudyError
 from ffscope.models.fingerprint import account
 from ffscope.models.inputs import bos_token
 from ffscope.models.lens import LENSES
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.progress import ProgressCallback, no_progress
 from ffscope.search.example_pass import Observer, draw, observe
 from ffscope.study.folder import Study

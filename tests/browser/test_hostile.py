@@ -11,12 +11,12 @@ from playwright.sync_api import expect
 import ffscope
 from browser.pages import fits, is_drawn, twin_of
 from explorer import app_of, served, tiny_model
-from ffscope.analysis.triggers import SearchOptions
 from ffscope.annotating import drafts
 from ffscope.annotating.drafts import DraftPattern
 from ffscope.annotating.records import write
-from ffscope.corpus.ingest import CorpusOptions
 from ffscope.memory_name import Memory
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
 from ffscope.patterns.pattern import Pattern
 from ffscope.pipeline import run
 from ffscope.report.page import write_report

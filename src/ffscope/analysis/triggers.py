@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from ffscope.corpus.batches import Batch, batches
 from ffscope.corpus.prefixes import chunks, locate
 from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.search import SearchOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search import checkpoint
-from ffscope.search.accumulators import Prefixes
 from ffscope.search.execute import Group, Search
 from ffscope.search.histogram import ABOVE_ZERO, EDGES
 from ffscope.search.time_budget import affordable
@@ -34,21 +34,6 @@ _RAREST = 1024
 _ON_CPU, _ELSEWHERE = 2048, 131072  # tokens of a batch
 _COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch, at most
 _PUT_BY = 2**31  # bytes of what is put by in a batch, at most: the highest coefficients, and all at the picked prefixes
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """What is searched, and what is kept."""
-
-    top: int = 50
-    prefixes: Prefixes = "best"
-    bos: bool = True
-    layers: list[int] | None = None
-    memories: list[int] | None = None
-    negative: bool = False
-    seed: int = 0
-    batch_tokens: int | None = None  # by default what suits the device
-    minutes: float | None = None  # as many of the first sentences as that time allows, at a pace that is measured first
 
 
 def find_triggers(

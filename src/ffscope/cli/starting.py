@@ -23,9 +23,9 @@ def begin_search(given: dict[str, Any]) -> tuple["MemoryModel", dict[str, Any]]:
     """The model, and the arguments of a search, from all options of `triggers` or `run` by their names."""
     check_early(given["out_"], given["corpus"], given["held_out"])
     with working(f"Loading {given['model']} …"):
-        from ffscope.analysis.triggers import SearchOptions
-        from ffscope.corpus.ingest import CorpusOptions
         from ffscope.models.loading import load
+        from ffscope.options.corpus import CorpusOptions
+        from ffscope.options.search import SearchOptions
 
         loaded = load(given["model"], given["device"], given["dtype"], trust_remote_code=given["trust_remote_code"])
     layers, memories = given["layers"], given["memories"]

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.sentences import Cutter, Seen, Sentence, reads_words
 from ffscope.errors import CorpusError
+from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
@@ -25,19 +26,6 @@ _EVERY = 20  # of so many documents, the last is held out
 _UNKNOWN = 0.1  # of all words, from where on a person is told
 _TELL_EVERY = 0.2  # seconds
 _ROWS = 1024  # of a row group: what is in memory at once
-
-
-@dataclass(frozen=True)
-class CorpusOptions:
-    """What is read, and how it is cut."""
-
-    corpus: str
-    held_out: str | None = None
-    sentences: int | None = None
-    max_tokens: int = 128
-    language: str = "en"
-    field: str = "text"
-    dedupe: bool = True
 
 
 def write_sentences(

@@ -1,11 +1,12 @@
 """All that is kept of some memories while batches pass."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
+from ffscope.options.search import Prefixes
 from ffscope.search.highest import highest
 from ffscope.search.histogram import Histogram
 from ffscope.search.sample import RunningSample
@@ -15,7 +16,6 @@ SAMPLE = 10
 """How many firing prefixes are sampled for every memory."""
 _TOGETHER = 256  # picked prefixes that wait to be sorted into the histograms
 _ON_CPU, _ELSEWHERE = 2**20, 2**24  # coefficients that are sorted together
-Prefixes = Literal["best", "all"]
 
 
 class BatchInfo(NamedTuple):

@@ -12,7 +12,8 @@ from ffscope.errors import CoefficientError, MemoryNameError, ProofError
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import EnoughSeen, MemoryModel
 from ffscope.models.parts import Part
-from ffscope.search.accumulators import Accumulators, BatchInfo, Prefixes
+from ffscope.options.search import Prefixes
+from ffscope.search.accumulators import Accumulators, BatchInfo
 from ffscope.search.passes import sentence_inputs
 from ffscope.search.sample import mix
 from ffscope.tokens import visible

@@ -1,0 +1,59 @@
+"""What an option's field carries beside its type and default, and the checks that follow from it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from ffscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class Help:
+    """A field's help, its range, and how the command line spells it where that is not its name with dashes."""
+
+    text: str
+    min: int | float | None = None
+    max: int | float | None = None
+    choices: Callable[[], Sequence[str]] | None = None  # asked when the command line is made
+    flag: str | None = None
+    metavar: str | None = None
+    envvar: str | None = None
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """One field of an options dataclass, as the command line and the manifest read it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: Help
+
+    @property
+    def flag(self) -> str:
+        """How the command line spells it."""
+        return self.help.flag or f"--{self.name.replace('_', '-')}"
+
+
+def option_fields(options: type) -> Iterator[OptionField]:
+    """The fields of an options dataclass that carry a Help, in their order."""
+    hints = get_type_hints(options, include_extras=True)
+    for field in fields(options):
+        if get_origin(hints[field.name]) is Annotated:
+            kind, *notes = get_args(hints[field.name])
+            helps = [note for note in notes if isinstance(note, Help)]
+            if helps:
+                yield OptionField(field.name, kind, field.default, helps[0])
+
+
+class Checked:
+    """A base for options dataclasses: every number lies in its field's range, or a sentence says what was expected."""
+
+    def __post_init__(self) -> None:
+        for field in option_fields(type(self)):
+            value, low, high = getattr(self, field.name), field.help.min, field.help.max
+            if value is None or isinstance(value, str) or (low is None and high is None):
+                continue
+            if (low is not None and value < low) or (high is not None and value > high):
+                expected = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
+                raise InputError(f"{field.name} is {value}. Expected {expected}.")
