@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import ffscope
-from ffscope.pipeline import STAGES
+from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
 
 SEARCH = ("study.json", "documents", "sentences", "vocabulary", "triggers", "memories")
@@ -26,7 +26,7 @@ def searched(study: Study, folder: Path) -> None:
         file = name if "." in name else f"{name}.parquet"
         shutil.copy(study.path(file), folder / file)
     with Study.adding(folder) as copy:
-        for stage in (*STAGES, "examples", "report"):
+        for stage in (*(stage.name for stage in stages_in_run()), "examples", "report"):
             copy.manifest["stages"].pop(stage, None)
         copy.skip("report", "not wanted")
 
@@ -60,7 +60,7 @@ def main() -> None:
     asked = {name: made.settings[name] for name in ("examples", "mutation_memories", "mutation_triggers", "lens")}
     with tempfile.TemporaryDirectory() as folder:
         searched(made, Path(folder))
-        for stage in STAGES:
+        for stage in (row.name for row in stages_in_run()):
             again = ffscope.analyse(stage, model, folder, **asked)
             seconds, before = (study.manifest["stages"][stage]["seconds"] for study in (again, made))
             print(f"{stage}: {seconds:.1f} s on {chosen.device}, {before:.1f} s there")

@@ -29,7 +29,7 @@ def make_study(model, folder, *, hostile=False, documents=60, **asked):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
     asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
-    return run(model, CorpusOptions(str(corpus)), folder / "study", searching=SearchOptions(top=6), **asked)
+    return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **asked)
 
 
 def end_early(folder):

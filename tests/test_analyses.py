@@ -73,22 +73,22 @@ def close(number):
     return pytest.approx(number, rel=1e-4, abs=1e-6)
 
 
-def searched(model, corpus, folder, searching=SEARCHING):
-    return triggers(model, CorpusOptions(str(corpus), max_tokens=12), folder, searching=searching)
+def searched(model, corpus, folder, search=SEARCHING):
+    return triggers(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=searching)
 
 
-def analysed(model, corpus, folder, searching=SEARCHING, stages=STAGES, **asked):
+def analysed(model, corpus, folder, search=SEARCHING, stages=STAGES, **asked):
     study = searched(model, corpus, folder, searching)
     for stage in stages:
         study = analyse(stage, model, study.folder, **{**ASKED, **asked})
     return study
 
 
-def all_at_once(model, corpus, folder, searching=SEARCHING, **asked):
+def all_at_once(model, corpus, folder, search=SEARCHING, **asked):
     with pytest.MonkeyPatch.context() as patch:
         for stage in ("patterns", "report"):  # which have tests of their own
             patch.setattr(f"ffscope.pipeline._{stage}", lambda *_: None)
-        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, searching=searching, **ASKED, **asked)
+        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=searching, **ASKED, **asked)
 
 
 class Case:
@@ -576,7 +576,7 @@ def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
         lay_out(tiny.make("bart"), tokenizer),
         CorpusOptions(str(tmp_path / "a.txt")),
         tmp_path / "study",
-        searching=NO_BOS,
+        search=NO_BOS,
     )
     assert [len(row["tokens"]) for row in found(study, "sentences")] == [tiny.POSITIONS - 1]
 

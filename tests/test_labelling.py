@@ -20,9 +20,9 @@ from ffscope.labelling.address import Address
 from ffscope.labelling.cost import Cost, Price, Tokens
 from ffscope.labelling.detection import balanced_accuracy, chance
 from ffscope.labelling.endpoint import Endpoint
-from ffscope.labelling.labeller import label
+from ffscope.labelling.labeller import _drawn, label
 from ffscope.labelling.prompts import MalformedError, marked, read_fits, read_patterns
-from ffscope.labelling.subjects import draw_memories, read_subjects
+from ffscope.labelling.subjects import read_subjects
 from ffscope.memory_name import Memory
 from ffscope.study.folder import Study
 
@@ -84,7 +84,7 @@ def test_labels_stand_beside_the_other_rows(folder, server):
 
 def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_triggers(folder):
     study = Study.open(folder)
-    subjects = {tuple(one.memory): one for one in read_subjects(study, draw_memories(study, 10, seed=0), seed=0)}
+    subjects = {tuple(one.memory): one for one in read_subjects(study, _drawn(study, 10, 0), seed=0)}
     long, short, few = subjects[1, 0], subjects[0, 1], subjects[0, 2]
     assert list(long.shown) == list(range(1, 26))
     assert len(long.held) == len(long.others) == 10
@@ -104,7 +104,7 @@ def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_
 def test_the_memories_drawn_are_those_that_people_annotate(folder):
     study = Study.open(folder)
     people = [memory for memory in draw(study, 3) if MEMORIES[tuple(memory)][1] >= 3]
-    assert set(people) <= set(draw_memories(study, 3, seed=0))
+    assert set(people) <= set(_drawn(study, 3, 0))
 
 
 def test_any_number_of_workers_and_a_restart_give_the_same_file(tmp_path, server):

@@ -268,9 +268,7 @@ def test_batches_are_not_larger_than_memory_allows():
 def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
     model = read(tiny.make(name), tokenizer)
     corpus = studies.write_corpus(tmp_path / "corpus.jsonl", documents=10)
-    study = triggers(
-        model, CorpusOptions(str(corpus), max_tokens=30), tmp_path / "study", searching=SearchOptions(top=4)
-    )
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=30), tmp_path / "study", search=SearchOptions(top=4))
     tokens = {row["sentence"]: row["tokens"] for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
     rows = pq.read_table(study.path("triggers.parquet")).to_pylist()
     live = Live(model, bos=study.settings["bos"])

@@ -17,15 +17,19 @@ import tiny
 from ffscope import read
 from ffscope.cli import app
 from ffscope.errors import InputError, LensError, StudyError
+from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
-from ffscope.pipeline import STAGES, Analysing, analyse, run, triggers
+from ffscope.pipeline import analyse, options_of, run, triggers
 from ffscope.progress import no_progress
 from ffscope.report.figures import Figure
+from ffscope.stages.mutation import MutationOptions
+from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
 from studies import make_study, write_corpus
 
 SEARCHING = SearchOptions(top=6)
+STAGES = [stage.name for stage in stages_in_run()]
 ASKED = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
 
 
@@ -76,7 +80,7 @@ def test_a_study_has_every_file_of_the_contract(whole):
 
 def test_stage_by_stage_is_the_same_study(whole, model, tmp_path):
     reading = CorpusOptions(whole.settings["corpus"])
-    triggers(model, reading, tmp_path / "study", searching=SEARCHING)
+    triggers(model, reading, tmp_path / "study", search=SEARCHING)
     for stage in STAGES:
         analyse(stage, model, tmp_path / "study", **ASKED)
     expected = digests(whole.folder)
@@ -87,9 +91,7 @@ def test_stage_by_stage_is_the_same_study(whole, model, tmp_path):
 def test_a_second_run_changes_nothing(whole, model):
     before = digests(whole.folder)
     written = {name: (whole.folder / name).stat().st_mtime_ns for name in before if name.endswith(".parquet")}
-    run(
-        model, CorpusOptions(whole.settings["corpus"]), whole.folder, searching=SEARCHING
-    )  # with the study's own numbers
+    run(model, CorpusOptions(whole.settings["corpus"]), whole.folder, search=SEARCHING)  # with the study's own numbers
     assert digests(whole.folder) == before
     assert {name: (whole.folder / name).stat().st_mtime_ns for name in written} == written
 
@@ -110,8 +112,8 @@ def test_a_run_stopped_anywhere_ends_with_the_same_files(whole, model, tmp_path,
 
     reading = CorpusOptions(whole.settings["corpus"])
     with pytest.raises(Stop):
-        run(model, reading, tmp_path / "study", searching=SEARCHING, progress=stop, **ASKED)
-    run(model, reading, tmp_path / "study", searching=SEARCHING, **ASKED)
+        run(model, reading, tmp_path / "study", search=SEARCHING, progress=stop, **ASKED)
+    run(model, reading, tmp_path / "study", search=SEARCHING, **ASKED)
     assert digests(tmp_path / "study") == digests(whole.folder)
     assert accounts(tmp_path / "study") == accounts(whole.folder)
 
@@ -148,8 +150,11 @@ def test_a_table_that_is_gone_is_made_again(whole, model, tmp_path):
 
 
 def test_what_is_not_asked_for_is_the_studys_own_or_the_papers(whole):
-    assert Analysing.of(whole, {"lens": None}) == Analysing("norm", 40, 4, 5)
-    assert Analysing() == Analysing("norm", 4000, 100, 50)
+    options = options_of(whole, {"lens": None})
+    assert options(LensOptions) == LensOptions("norm")
+    assert options(ExampleOptions) == ExampleOptions(40)
+    assert options(MutationOptions) == MutationOptions(4, 5)
+    assert (ExampleOptions(), MutationOptions()) == (ExampleOptions(4000), MutationOptions(100, 50))
 
 
 def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
@@ -192,7 +197,7 @@ def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
 def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
     """Sentences of one token, which cannot lose one, and no document held out."""
     (tmp_path / "letters.txt").write_text("a\nb\nc\n")
-    study = run(model, CorpusOptions(str(tmp_path / "letters.txt")), tmp_path / "study", searching=SEARCHING)
+    study = run(model, CorpusOptions(str(tmp_path / "letters.txt")), tmp_path / "study", search=SEARCHING)
     assert pq.read_table(study.path("mutation.parquet")).num_rows == 0
     assert set(json.loads(study.path("summary.json").read_text())) == {
         "agreement", "next_rank", "agreement_by_probability", "predictive_values", "patterns",
@@ -203,9 +208,7 @@ def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
 def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     monkeypatch.setattr("ffscope.search.time_budget._prefixes_a_second", lambda *_: 100.0)
-    study = triggers(
-        model, CorpusOptions(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60)
-    )
+    study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=replace(SEARCHING, minutes=10 / 60))
     done = study.manifest["stages"]["triggers"]
     rows = pq.read_table(study.path("sentences.parquet"), filters=[("held_out", "==", False)]).to_pylist()
     lengths = [len(row["tokens"]) for row in rows]
@@ -214,10 +217,10 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     last = rows[done["sentences"] - 1]["sentence"]
     assert max(pq.read_table(study.path("triggers.parquet"))["sentence"].to_pylist()) <= last
     before = digests(study.folder)
-    triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=10 / 60))
+    triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=replace(SEARCHING, minutes=10 / 60))
     assert digests(study.folder) == before
     with pytest.raises(StudyError, match="holds a study with settings minutes = "):
-        triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=SEARCHING)
+        triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=SEARCHING)
 
 
 def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
@@ -225,7 +228,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
     def search(pace, progress=no_progress):
         monkeypatch.setattr("ffscope.search.time_budget._prefixes_a_second", lambda *_: pace)
-        how = {"searching": replace(SEARCHING, minutes=10 / 60), "progress": progress}
+        how = {"search": replace(SEARCHING, minutes=10 / 60), "progress": progress}
         return triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", **how)
 
     def stop(progress):
@@ -239,7 +242,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
 def test_enough_minutes_search_everything(model, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=replace(SEARCHING, minutes=30.0))
+    study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=replace(SEARCHING, minutes=30.0))
     assert study.manifest["stages"]["triggers"]["sentences"] == study.manifest["corpus"]["searched"]["sentences"]
 
 

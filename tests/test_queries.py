@@ -29,7 +29,7 @@ def study(tmp_path_factory, tokenizer):
     (folder / "a.txt").write_text(f"{HOSTILE}\nThe cat sat. On the mat it sat.")
     model = read(tiny.make("gpt2"), tokenizer, source="tiny/gpt2")
     return triggers(
-        model, CorpusOptions(str(folder / "a.txt")), folder / "study", searching=SearchOptions(top=4, negative=True)
+        model, CorpusOptions(str(folder / "a.txt")), folder / "study", search=SearchOptions(top=4, negative=True)
     )
 
 

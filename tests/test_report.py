@@ -331,7 +331,7 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     searching = SearchOptions(top=6, layers=[1])
     model = read(tiny.make("opt"), tokenizer)  # a ReLU
     how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
-    study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching, **how)
+    study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, **how)
     made = summarise(study)
     assert made["active"]["signed"] == [None, False, None]
     assert "negative" not in sentence("active", made)

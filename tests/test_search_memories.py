@@ -13,7 +13,7 @@ from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
 from ffscope.queries import Tables, memory_page, reading
-from ffscope.queries.search import RANGES, SORTS, Wanted, search
+from ffscope.queries.search import Wanted, ranges, search, sorts
 from ffscope.tokens import visible
 
 
@@ -175,7 +175,7 @@ def test_by_pattern_and_kind(study, tables):
         }
 
 
-@pytest.mark.parametrize("measure", RANGES)
+@pytest.mark.parametrize("measure", ranges())
 def test_by_the_range_of_any_measure(study, tables, measure):
     numbers = {
         name: len(one["patterns"]) if measure == "patterns" else one[measure] for name, one in plain(study).items()
@@ -202,7 +202,7 @@ def test_everything_at_once_and_answers(study, tables):
         assert {row.memory for row in find(tables, agrees=agrees, layers="0,2", dead="no").rows} == expected
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", sorts())
 def test_sorted_both_ways_with_unknown_last(tables, sort):
     for said in (sort, f"-{sort}"):
         found = find(tables, sort=said, trigger="a", promotes="a")

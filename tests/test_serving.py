@@ -24,7 +24,7 @@ def study(tmp_path_factory, tokenizer):
     tokenizer.save_pretrained(folder / "tiny-llama")
     corpus = write_corpus(folder / "corpus.jsonl", documents=10)
     model = load(str(folder / "tiny-llama"), "cpu", "float32")
-    return triggers(model, CorpusOptions(str(corpus)), folder / "study", searching=SearchOptions(top=4)).folder
+    return triggers(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=4)).folder
 
 
 @contextmanager

@@ -83,9 +83,11 @@ def test_waiting_is_set_before_torch_is_there_and_only_where_nobody_chose(monkey
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
     code = """
 import os, sys
-from ffscope.cli.starting import model_queue
-given = {"no_model": False}
-model_queue(given)
+from pathlib import Path
+from ffscope.cli.loading import model_queue
+from ffscope.options.model import ReloadOptions
+from ffscope.options.serve import LiveOptions
+model_queue(Path("study"), LiveOptions(), ReloadOptions())
 assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE" and "torch" not in sys.modules
 """
     monkeypatch.delenv("OMP_WAIT_POLICY")

@@ -116,7 +116,7 @@ class Plain:
 def test_the_same_as_a_plain_search(name, corpus, tokenizer, tmp_path):
     model = read(tiny.make(name), tokenizer)
     searching = SearchOptions(top=7, negative=True, batch_tokens=100)
-    study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", search=searching)
     plain = Plain(model, study)
     plain.holds(found(study), 7)
     plain.holds(found(study, "negative_triggers.parquet"), 7, sign=-1)
@@ -125,7 +125,7 @@ def test_the_same_as_a_plain_search(name, corpus, tokenizer, tmp_path):
 def test_all_prefixes(corpus, tokenizer, tmp_path):
     model = read(tiny.make("llama"), tokenizer)
     searching = SearchOptions(top=9, prefixes="all", bos=False)
-    study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", searching=searching)
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", search=searching)
     Plain(model, study, bos=False).holds(found(study), 9, prefixes="all")
 
 
@@ -141,7 +141,7 @@ def llama(tokenizer):
 @pytest.fixture(scope="module")
 def whole(llama, corpus, tmp_path_factory):
     """A study that was not interrupted."""
-    return triggers(llama, CorpusOptions(str(corpus)), tmp_path_factory.mktemp("whole") / "study", searching=QUICK)
+    return triggers(llama, CorpusOptions(str(corpus)), tmp_path_factory.mktemp("whole") / "study", search=QUICK)
 
 
 def same_bytes(study, other):
@@ -160,10 +160,10 @@ def test_an_interrupted_search_ends_with_the_same_bytes(at, stop, llama, corpus,
 
     monkeypatch.setattr(Search, "run", stopping)
     with pytest.raises(stop):
-        triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK, checkpoint_every=0.0)
+        triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK, checkpoint_every=0.0)
     assert not (tmp_path / "study" / "triggers.parquet").exists()
     monkeypatch.setattr(Search, "run", run)
-    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK)
     assert same_bytes(study, whole)
     assert sorted(path.name for path in study.folder.iterdir()) == sorted(path.name for path in whole.folder.iterdir())
 
@@ -179,11 +179,11 @@ def test_ctrl_c_waits_for_the_batch_and_loses_nothing(llama, corpus, whole, tmp_
     monkeypatch.setattr(Search, "run", interrupted)
     folder = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
-        triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK, checkpoint_every=1000.0)
+        triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, checkpoint_every=1000.0)
     batches_done = checkpoint.read_note(Study.open(folder))["batches"]
     assert batches_done == 4
     assert signal.getsignal(signal.SIGINT) is usual
-    study = triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK)
     assert next(count) == 5 + sum(1 for _ in _batches(study)) - batches_done
     assert same_bytes(study, whole)
 
@@ -207,10 +207,10 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole,
     monkeypatch.setattr(Study, "replacing", failing)
     folder = tmp_path / "study"
     with pytest.raises(StudyError, match="cannot be written: The disk is full. What was finished"):
-        triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK, checkpoint_every=0.0)
+        triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, checkpoint_every=0.0)
     assert not list(folder.glob("*.unfinished"))
     monkeypatch.setattr(Study, "replacing", replacing)
-    assert same_bytes(triggers(llama, CorpusOptions(str(corpus)), folder, searching=QUICK), whole)
+    assert same_bytes(triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK), whole)
 
 
 @pytest.mark.parametrize("kills", [3])
@@ -267,7 +267,7 @@ def _done(folder):
 def test_a_finished_study_is_not_done_again(llama, corpus, whole, monkeypatch):
     monkeypatch.setattr(Search, "run", None)
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
-    triggers(llama, CorpusOptions(str(corpus)), whole.folder, searching=QUICK)
+    triggers(llama, CorpusOptions(str(corpus)), whole.folder, search=QUICK)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
 
 
@@ -290,27 +290,27 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
         ),
     ):
         with pytest.raises(StudyError, match=message):
-            triggers(model, reading, whole.folder, searching=searching)
+            triggers(model, reading, whole.folder, search=searching)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(StudyError, match=r"is not empty and holds no study \(mine.txt …\). Nothing was written"):
-        triggers(llama, CorpusOptions(str(corpus)), tmp_path, searching=QUICK)
+        triggers(llama, CorpusOptions(str(corpus)), tmp_path, search=QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(StudyError, match="is a file"):
-        triggers(llama, CorpusOptions(str(corpus)), tmp_path / "mine.txt", searching=QUICK)
+        triggers(llama, CorpusOptions(str(corpus)), tmp_path / "mine.txt", search=QUICK)
 
 
 def test_a_search_begun_with_other_settings_is_not_gone_on_with(llama, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(_Stage, "write", lambda self: 1 / 0)
     for searching, error in ((QUICK, ZeroDivisionError), (replace(QUICK, top=6), StudyError)):
         with pytest.raises(error):
-            triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching, checkpoint_every=0.0)
+            triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, checkpoint_every=0.0)
 
 
 @pytest.mark.parametrize("tokens", [1, 37, 5000])
 def test_another_batch_size_finds_the_same(tokens, llama, corpus, whole, tmp_path):
     searching = replace(QUICK, batch_tokens=tokens)
-    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
     for one, other in zip(found(study), found(whole), strict=True):
         assert one["coefficient"] == pytest.approx(other["coefficient"], rel=1e-4, abs=1e-6)
         assert (one["layer"], one["memory"], one["rank"]) == (other["layer"], other["memory"], other["rank"])
@@ -318,7 +318,7 @@ def test_another_batch_size_finds_the_same(tokens, llama, corpus, whole, tmp_pat
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
     searching = replace(QUICK, layers=[0, 1], memories=[2, 3, 11])
-    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=searching)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
     wanted = [row for row in found(whole) if row["layer"] < 2 and row["memory"] in (2, 3, 11)]
     assert found(study) == wanted
     names = [(row["layer"], row["memory"]) for row in found(study, "memories.parquet")]
@@ -358,7 +358,7 @@ def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer,
         CoefficientError,
         match=rf"Sentence \d+ \('.+'\) gives memory L{layer}.3 the coefficient (nan|-?inf), so nothing",
     ):
-        triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK)
+        triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -366,7 +366,7 @@ def test_low_precision_runs_and_is_recorded(dtype, corpus, tokenizer, tmp_path, 
     torch._C._set_mkldnn_enabled(False)
     try:
         model = read(tiny.make("llama").to(dtype), tokenizer)
-        study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK)
+        study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK)
     finally:
         torch._C._set_mkldnn_enabled(True)
     assert study.manifest["model"]["dtype"] == str(dtype).removeprefix("torch.")
@@ -379,14 +379,14 @@ def test_held_out_documents_are_not_searched(llama, corpus, whole, tmp_path):
     assert not any(sentences[row["sentence"]]["held_out"] for row in found(whole))
     (tmp_path / "apart.txt").write_text("Apart it is. Held out.")
     reading = CorpusOptions(str(corpus), held_out=str(tmp_path / "apart.txt"))
-    study = triggers(llama, reading, tmp_path / "study", searching=QUICK)
+    study = triggers(llama, reading, tmp_path / "study", search=QUICK)
     apart = [row for row in found(study, "sentences.parquet") if row["held_out"]]
     assert [row["text"] for row in apart] == ["Apart it is.", "Held out."]
     assert {row["document"] for row in apart} == {25}
 
 
 def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
-    study = triggers(llama, CorpusOptions(str(corpus), sentences=5), tmp_path / "study", searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(corpus), sentences=5), tmp_path / "study", search=QUICK)
     assert study.manifest["corpus"]["searched"]["sentences"] == 5
     assert study.manifest["corpus"]["held_out"]["documents"] == 1
     assert {row["sentence"] for row in found(study)} <= set(range(5))
@@ -407,7 +407,7 @@ def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_
             llama,
             CorpusOptions(str(tmp_path / "a.jsonl"), sentences=sentences),
             tmp_path / f"{sentences}",
-            searching=QUICK,
+            search=QUICK,
         )
         kept = found(study, "sentences.parquet")
         assert sum(not row["held_out"] for row in kept) == sentences
@@ -419,7 +419,7 @@ def test_duplicates_are_dropped_and_counted(llama, tmp_path):
     (tmp_path / "a.txt").write_text("Same here. Other. Same here.\nSame here.")
     for dedupe, sentences, duplicates in ((True, 2, 2), (False, 4, 0)):
         reading = CorpusOptions(str(tmp_path / "a.txt"), dedupe=dedupe)
-        study = triggers(llama, reading, tmp_path / f"study {dedupe}", searching=QUICK)
+        study = triggers(llama, reading, tmp_path / f"study {dedupe}", search=QUICK)
         corpus = study.manifest["corpus"]
         assert (corpus["sentences"], corpus["duplicates"]) == (sentences, duplicates)
 
@@ -428,15 +428,15 @@ def test_duplicates_are_dropped_and_counted(llama, tmp_path):
 def test_a_corpus_without_a_sentence(content, llama, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):
-        triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+        triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", search=QUICK)
     assert not (tmp_path / "study").exists()
     (tmp_path / "b.txt").write_text("Now it has one.")
-    triggers(llama, CorpusOptions(str(tmp_path / "b.txt")), tmp_path / "study", searching=QUICK)
+    triggers(llama, CorpusOptions(str(tmp_path / "b.txt")), tmp_path / "study", search=QUICK)
 
 
 def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
     (tmp_path / "a.txt").write_text("a" * 100)
-    study = triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", searching=QUICK)
+    study = triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", search=QUICK)
     (row,) = found(study, "sentences.parquet")
     assert len(row["tokens"]) == 40
     assert study.manifest["corpus"]["cut"] == 1
@@ -454,4 +454,4 @@ def test_two_writers_do_not_meet(llama, corpus, whole):
         Study.writing(whole.folder, whole.manifest["model"]),
         pytest.raises(StudyError, match="Another ffscope is writing"),
     ):
-        triggers(llama, CorpusOptions(str(corpus)), whole.folder, searching=QUICK)
+        triggers(llama, CorpusOptions(str(corpus)), whole.folder, search=QUICK)

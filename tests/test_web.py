@@ -620,7 +620,7 @@ def test_what_was_not_searched_is_said_so(tmp_path, tokenizer):
 
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     searching = SearchOptions(top=3, layers=[1], memories=[3, 5])
-    made = triggers(tiny_model(tokenizer), CorpusOptions(str(corpus)), tmp_path / "study", searching=searching)
+    made = triggers(tiny_model(tokenizer), CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
     with client_of(app_of(made.folder)) as client:
         assert get(client, "/L1/3.json")["next"] == "L1.5"
         assert [one["stage"] for one in get(client, "/L1/3.json")["missing"]] == [

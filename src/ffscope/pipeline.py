@@ -1,211 +1,182 @@
 """The stages in their order, each on the same study folder."""
 
 import logging
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ffscope.analysis.agreement import find_agreement
-from ffscope.analysis.composition import Composition
 from ffscope.analysis.examples import ExampleWriter
-from ffscope.analysis.mutation import mutate
-from ffscope.analysis.patterns import check_asked, find_patterns
-from ffscope.analysis.refinement import Refinement
 from ffscope.analysis.triggers import find_triggers
-from ffscope.analysis.values import read_values
 from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import CorpusError, InputError, LensError, StudyError
 from ffscope.models.fingerprint import account
 from ffscope.models.inputs import bos_token
-from ffscope.models.lens import LENSES
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.analysis import ExampleOptions, LensOptions
+from ffscope.options.bag import Options
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
-from ffscope.progress import ProgressCallback, no_progress
+from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.example_pass import Observer, draw, observe
+from ffscope.stages.registry import stages, stages_in_run
+from ffscope.stages.stage import Stage, Work, resolve
 from ffscope.study.folder import Study
-
-if TYPE_CHECKING:
-    from ffscope.labelling.cost import Price
-    from ffscope.labelling.endpoint import Endpoint
-    from ffscope.labelling.labeller import Labels
+from ffscope.study.schemas import SCHEMAS
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Analysing:
-    """How the stages after the search look at a study. The defaults are the paper's numbers."""
-
-    lens: str = "norm"
-    examples: int = 4000
-    mutation_memories: int = 100  # of every layer
-    mutation_triggers: int = 50
-    pattern_triggers: int | None = None  # 25, or what was looked at before
-    encoder: str | None = None  # one that is installed, or what was used before
-
-    def __post_init__(self) -> None:
-        if self.lens not in LENSES:
-            raise LensError(f"There is no lens {self.lens!r}. Choose one of: {', '.join(LENSES)}.")
-        for name in ("examples", "mutation_memories", "mutation_triggers"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}. Expected at least 1.")
-        check_asked(self.encoder, self.pattern_triggers)
-
-    @classmethod
-    def of(cls, study: Study, asked: dict[str, Any]) -> "Analysing":
-        """What is asked for; where that is None or missing, what the study was made with, or else the default."""
-        names = {field.name for field in fields(cls)}
-        if asked.keys() - names:
-            raise InputError(
-                f"There is no {min(asked.keys() - names)!r} to ask for. Choose from: {', '.join(sorted(names))}."
-            )
-        held = {name: value for name, value in study.settings.items() if name in names}
-        return cls(**{**held, **{name: value for name, value in asked.items() if value is not None}})
-
-
 def triggers(
     model: MemoryModel,
-    reading: CorpusOptions,
+    corpus: CorpusOptions,
     out: Path | str,
     *,
-    searching: SearchOptions | None = None,
+    search: SearchOptions | None = None,
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. What is there already is not done again."""
     with Study.writing(out, account(model)) as study:
-        _search(study, model, reading, searching or SearchOptions(), checkpoint_every, progress)
+        _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
     return study
 
 
 def analyse(
-    stage: str, model: MemoryModel, folder: Path | str, *, progress: ProgressCallback = no_progress, **asked: Any
+    stage: str,
+    model: MemoryModel | None,
+    folder: Path | str,
+    *,
+    device: str = "auto",
+    progress: ProgressCallback = no_progress,
+    **options: Any,
 ) -> Study:
-    """One stage after the search, on a study that has its triggers; `asked` are fields of Analysing."""
-    if stage not in STAGES:
-        raise StudyError(f"There is no stage {stage!r}. After the search come: {', '.join(STAGES)}.")
-    Study.open(folder).need("triggers")
-    with Study.writing(folder, account(model)) as study:
-        STAGES[stage](study, model, Analysing.of(study, asked), progress)
+    """One stage after the search, on a study that has its triggers; `options` are fields of any stage's options.
+
+    Where the stage needs no model, or finds an encoder in its place, `model` may be None.
+    """
+    names = [row.name for row in stages().values() if row.run or row.rows or row.observe]
+    if stage not in names:
+        raise StudyError(f"There is no stage {stage!r}. After the search come: {', '.join(names)}.")
+    with opened(folder, model) as study:
+        work = Work(study, options_of(study, options), model, progress, device)
+        run_stage(stages()[stage], work)
     return study
-
-
-def patterns(
-    folder: Path | str, model: MemoryModel | None = None, *, progress: ProgressCallback = no_progress, **asked: Any
-) -> Study:
-    """Patterns on a study that has its triggers, with the model where no encoder is installed; `asked` goes to `find_patterns`."""
-    Study.open(folder).need("triggers")
-    with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
-        find_patterns(study, model, progress=progress, **asked)
-    return study
-
-
-def label(folder: Path | str, endpoint: "Endpoint", price: "Price | None" = None, **asked: Any) -> "Labels":
-    """A language model's patterns beside the machine's; `asked` goes to `labelling.labeller.label`."""
-    from ffscope.labelling.labeller import label
-
-    with endpoint, Study.adding(folder) as study:
-        return label(study, endpoint, price=price, **asked)
 
 
 def run(
     model: MemoryModel,
-    reading: CorpusOptions,
+    corpus: CorpusOptions,
     out: Path | str,
     *,
-    searching: SearchOptions | None = None,
+    search: SearchOptions | None = None,
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
-    **asked: Any,
+    **options: Any,
 ) -> Study:
     """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
     with Study.writing(out, account(model)) as study:
-        how = Analysing.of(study, asked)  # first, so that a slip is not noticed after hours
-        _search(study, model, reading, searching or SearchOptions(), checkpoint_every, progress)
-        for stage in ("values", "agreement", "mutation"):
-            with _or_skipped(study, stage):
-                STAGES[stage](study, model, how, progress)
-        observers = []
-        for stage, observer in _OBSERVERS.items():
-            with _or_skipped(study, stage):
-                observers.append(observer(study, model, how))
-        with _or_skipped(study, *(observer.stage for observer in observers)):
-            _watch(study, model, how, observers, progress)
-        _patterns(study, model, how, progress)
-        _report(study, progress)
+        work = Work(study, options_of(study, options), model, progress, str(model.device))
+        for row in stages_in_run():  # first, so that a slip is not noticed after hours
+            if row.check:
+                resolve(row.check)(work.options)
+        _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
+        _run_all(work)
+        _report(work)
     return study
+
+
+@contextmanager
+def opened(folder: Path | str, model: MemoryModel | None) -> Iterator[Study]:
+    """A study that has its triggers, to add to; with a model, which must be its own."""
+    Study.open(folder).need("triggers")
+    with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
+        yield study
+
+
+def options_of(study: Study, values: Mapping[str, Any]) -> Options:
+    """Options of the stages: what is asked for; where that is None, what the study was made with, or else the default."""
+    kinds = [kind for row in stages().values() for kind in row.options if kind not in (CorpusOptions, SearchOptions)]
+    return Options.parse(kinds, values, study.settings)
+
+
+def run_stage(stage: Stage, work: Work) -> str | None:
+    """Run one stage, unless it is done; gives what is to be said of it, if anything."""
+    if stage.observe:
+        _observe(work, [resolve(stage.observe)(work)])
+        return None
+    if stage.run:
+        return resolve(stage.run)(work)
+    _write_rows(stage, work)
+    return None
+
+
+def _run_all(work: Work) -> None:
+    """Every stage of a run; those that observe the examples share one pass over them, where the first of them stands."""
+    together = [row for row in stages_in_run() if row.observe]
+    for row in stages_in_run():
+        if row in together[:1]:
+            _observe_together(together, work)
+        elif row not in together:
+            with _or_skipped(work.study, row.name):
+                run_stage(row, work)
+
+
+def _observe_together(rows: list[Stage], work: Work) -> None:
+    observers: list[Observer] = []
+    for row in rows:
+        with _or_skipped(work.study, row.name):
+            observers.append(resolve(row.observe)(work))
+    with _or_skipped(work.study, *(observer.stage for observer in observers)):
+        _observe(work, observers)
+
+
+def _observe(work: Work, observers: list[Observer]) -> None:
+    """The examples, and what is observed at them, in one pass."""
+    study, model, count = work.study, work.model, work.options(ExampleOptions).examples
+    examples = draw(study, count, study.settings["seed"])
+    everyone: list[Observer] = [ExampleWriter(study, examples, count), *observers]
+    left = [observer for observer in everyone if not study.done(observer.stage, observer.settings)]
+    if not left:
+        return
+    if len(examples) < count:
+        logger.warning("The held-out text has %d prefixes; all of them are examples, not %d.", len(examples), count)
+    lens = None if model.top is None else model.lens(work.options(LensOptions).lens)
+    observe(study, model, left, examples, lens=lens, progress=work.progress)
+
+
+def _write_rows(stage: Stage, work: Work) -> None:
+    """A stage that gives the columns of its one table: everything around that is done here."""
+    study, settings = work.study, stage.settings(work.options)
+    for name in stage.needs:
+        study.need(name)
+    if study.done(stage.name, settings):
+        return
+    import pyarrow as pa
+
+    start = time.perf_counter()
+    work.progress(Progress(stage.name, 0, 1, unit="tables"))
+    columns, file = resolve(stage.rows)(work), stage.tables[0].file
+    with study.table(file) as writer:
+        writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[file]), row_group_size=2**16)
+    study.finish(stage.name, settings, seconds=time.perf_counter() - start)
+    work.progress(Progress(stage.name, 1, 1, unit="tables"))
 
 
 def _search(
     study: Study,
     model: MemoryModel,
-    reading: CorpusOptions,
-    searching: SearchOptions,
+    corpus: CorpusOptions,
+    search: SearchOptions,
     checkpoint_every: float,
     progress: ProgressCallback,
 ) -> None:
-    reading = replace(reading, max_tokens=_room(model, reading.max_tokens, bos=searching.bos))
-    write_sentences(study, model.tokenizer, reading, progress=progress)
-    find_triggers(study, model, searching, checkpoint_every=checkpoint_every, progress=progress)
-
-
-def _values(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
-    read_values(study, model, lens=how.lens, progress=progress)
-
-
-def _agreement(study: Study, _model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
-    find_agreement(study, lens=how.lens, progress=progress)
-
-
-def _mutation(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
-    mutate(study, model, memories=how.mutation_memories, triggers=how.mutation_triggers, progress=progress)
-
-
-def _composition(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
-    _watch(study, model, how, [_OBSERVERS["composition"](study, model, how)], progress)
-
-
-def _refinement(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
-    _watch(study, model, how, [_OBSERVERS["refinement"](study, model, how)], progress)
-
-
-def _patterns(study: Study, model: MemoryModel, how: Analysing, progress: ProgressCallback) -> None:
-    device = str(model.device)
-    find_patterns(study, model, encoder=how.encoder, triggers=how.pattern_triggers, device=device, progress=progress)
-
-
-STAGES: dict[str, Callable[[Study, MemoryModel, Analysing, ProgressCallback], None]] = {
-    "values": _values,
-    "agreement": _agreement,
-    "mutation": _mutation,
-    "composition": _composition,
-    "refinement": _refinement,
-    "patterns": _patterns,
-}
-_OBSERVERS: dict[str, Callable[[Study, MemoryModel, Analysing], Observer]] = {
-    "composition": lambda study, model, how: Composition(study, model, lens=how.lens, count=how.examples),
-    "refinement": lambda study, model, how: Refinement(model, lens=how.lens, count=how.examples),
-}
-
-
-def _watch(
-    study: Study, model: MemoryModel, how: Analysing, observers: list[Observer], progress: ProgressCallback
-) -> None:
-    """The examples, and what is observed at them, in one pass."""
-    examples = draw(study, how.examples, study.settings["seed"])
-    everyone: list[Observer] = [ExampleWriter(study, examples, how.examples), *observers]
-    left = [observer for observer in everyone if not study.done(observer.stage, observer.settings)]
-    if not left:
-        return
-    if len(examples) < how.examples:
-        logger.warning(
-            "The held-out text has %d prefixes; all of them are examples, not %d.", len(examples), how.examples
-        )
-    lens = None if model.top is None else model.lens(how.lens)
-    observe(study, model, left, examples, lens=lens, progress=progress)
+    search = search.resolved(model.memories)
+    corpus = replace(corpus, max_tokens=_room(model, corpus.max_tokens, bos=search.bos))
+    write_sentences(study, model.tokenizer, corpus, progress=progress)
+    find_triggers(study, model, search, checkpoint_every=checkpoint_every, progress=progress)
 
 
 @contextmanager
@@ -219,16 +190,16 @@ def _or_skipped(study: Study, *stages: str) -> Iterator[None]:
             study.skip(stage, str(error))
 
 
-def _report(study: Study, progress: ProgressCallback) -> None:
+def _report(work: Work) -> None:
     try:
-        from ffscope.report.page import write_report
+        write_report = resolve(stages()["report"].run)
     except ModuleNotFoundError as missing:  # a machine with a GPU may have torch and no more
         logger.warning(
             "Left out: the report, since %s is not installed. `ffscope report` makes it on a machine that has it.",
             missing.name,
         )
         return
-    write_report(study, progress=progress)
+    write_report(work)
 
 
 def _room(model: MemoryModel, max_tokens: int, *, bos: bool) -> int:

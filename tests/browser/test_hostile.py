@@ -65,7 +65,7 @@ def hostile(tmp_path_factory, tokenizer):
         tiny_model(tokenizer),
         CorpusOptions(str(folder / "corpus.jsonl")),
         folder / "study",
-        searching=SearchOptions(top=6),
+        search=SearchOptions(top=6),
         examples=40,
         mutation_memories=4,
         mutation_triggers=5,

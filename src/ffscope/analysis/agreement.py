@@ -9,7 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.errors import LensError
+from ffscope.options.analysis import LensOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 
@@ -62,3 +64,8 @@ def _columns(study: Study, layer: int) -> dict[str, Any]:
 
 def _read(study: Study, table: str, layer: int, columns: list[str]) -> pa.Table:
     return pq.read_table(study.path(table), columns=columns, filters=[("layer", "==", layer)])
+
+
+def run(work: Work) -> None:
+    """The stage."""
+    find_agreement(work.study, lens=work.options(LensOptions).lens, progress=work.progress)

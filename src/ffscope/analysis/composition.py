@@ -12,7 +12,9 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.search.example_pass import Observer, View
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 
 CARRIED = 0.9  # of Σ |coefficient| × ‖value‖, by the effective memories
@@ -84,3 +86,9 @@ def effective(sizes: Float[Tensor, "n memory"]) -> Int[Tensor, "n"]:
     largest = sizes.double().sort(-1, descending=True).values.cumsum(-1)
     total = largest[:, -1:]
     return ((largest < CARRIED * total).sum(-1) + 1) * (total[:, 0] > 0)
+
+
+def observer(work: Work) -> Composition:
+    """The stage."""
+    lens, examples = work.options(LensOptions).lens, work.options(ExampleOptions).examples
+    return Composition(work.study, work.model, lens=lens, count=examples)

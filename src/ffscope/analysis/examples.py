@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.corpus.batches import Array
+from ffscope.corpus.prefixes import prefix_text
 from ffscope.search.example_pass import Examples, Observer, View
 from ffscope.study.folder import Study
 
@@ -37,10 +38,9 @@ class ExampleWriter(Observer):
     def _told(self, tokenizer: Any, sentence: int, position: int) -> tuple[int, str]:
         """The token that follows a prefix, and the prefix's text."""
         row = self._sentences[sentence]
-        tokens, ends = row["tokens"], row["ends"]
+        tokens = row["tokens"]
         target = tokens[position + 1] if position + 1 < len(tokens) else row["next_token"]
-        # Some tokenizers do not tell where their tokens end.
-        return target, row["text"][: ends[position]] if ends else tokenizer.decode(tokens[: position + 1])
+        return target, prefix_text(row, position, tokenizer.decode)
 
 
 def _sentences(study: Study, numbers: Array) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.passes import bos_of, by_length, sentence_inputs
 from ffscope.search.prefix_sharing import Shared, share
 from ffscope.search.sample import mix
+from ffscope.stages.mutation import MutationOptions
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.resumable_table import ResumableTable
 
@@ -203,3 +205,10 @@ def _grouped(batches: list[Array], lengths: Array) -> list[list[Array]]:
         groups[-1].append(batch)
         held += int(lengths[batch].sum())
     return groups
+
+
+def run(work: Work) -> None:
+    """The stage."""
+    options = work.options(MutationOptions)
+    counts = {"memories": options.mutation_memories, "triggers": options.mutation_triggers}
+    mutate(work.study, work.model, **counts, progress=work.progress)

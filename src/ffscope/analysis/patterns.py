@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.models.encoder import Encoder, check_folder, find_encoder
+from ffscope.models.encoder import Encoder, check_folder, find_encoder, is_there
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.bag import Options
 from ffscope.patterns.background import FOLDER, Background
 from ffscope.patterns.candidates import SHALLOW, Rates
 from ffscope.patterns.describe import describe
@@ -22,13 +23,14 @@ from ffscope.patterns.prefix_embeddings import EncoderReader, ModelReader, Reade
 from ffscope.patterns.prefixes import read_prefixes, sampled
 from ffscope.patterns.semantic import Layer, set_bits
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
+from ffscope.patterns.table import TABLE, write_patterns
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.stages.patterns import PatternOptions
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
-from ffscope.study.schemas import SCHEMAS
 
 logger = logging.getLogger(__name__)
 
-_TABLE = "patterns.parquet"
 _WIDEST = 60  # triggers of a memory: a bit for each
 _AT_ONCE = 4096  # memories of a layer: a mixture of experts may have 100,000
 
@@ -71,8 +73,8 @@ def find_patterns(
     prefixes, sample = read_prefixes(study, table, sampled(study, study.settings["seed"]), progress=progress)
     meanings = Background(study, prefixes, sample)
     meanings.read(_reader(study, found, model, meanings), asked, progress)
-    rows, counts = _found(study, table, meanings, progress)
-    _write(study, rows)
+    patterns, counts = _found(study, table, meanings, progress)
+    write_patterns(study, MACHINE, patterns)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **asked, **counts)
     shutil.rmtree(study.path(FOLDER), ignore_errors=True)
 
@@ -93,10 +95,10 @@ def _held(study: Study) -> dict[str, Any]:
     if not study.has("patterns"):
         return {}
     try:
-        pq.read_schema(study.path(_TABLE))
+        pq.read_schema(study.path(TABLE))
     except (pa.ArrowInvalid, OSError):
-        logger.warning("%s cannot be read; it is made again, without what language models said.", study.path(_TABLE))
-        study.path(_TABLE).unlink()
+        logger.warning("%s cannot be read; it is made again, without what language models said.", study.path(TABLE))
+        study.path(TABLE).unlink()
         return {}
     return study.manifest["stages"]["patterns"]
 
@@ -124,12 +126,12 @@ def _source(encoder: Encoder | None, model: MemoryModel | None) -> str | None:
 
 def _found(
     study: Study, table: pa.Table, meanings: Background, progress: ProgressCallback
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of the table, and how many prefixes are covered."""
+) -> tuple[dict[Memory, list[Pattern]], dict[str, Any]]:
+    """The patterns of every memory that has any, and how many prefixes are covered."""
     rates, sample = Rates(meanings.sample, SHALLOW), meanings.at_large()
     tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
     layer, memory, rank = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
-    rows: list[dict[str, Any]] = []
+    patterns: dict[Memory, list[Pattern]] = {}
     covered, blocks = 0, np.unique(np.stack([layer, memory // _AT_ONCE]), axis=1).T.tolist()
     for done, (number, block) in enumerate(blocks):
         progress(Progress("patterns", done, len(blocks), unit="blocks of memories"))
@@ -138,10 +140,10 @@ def _found(
         triggers = Triggers(meanings.prefixes.take(here), memory[here] - first, rank[here] - 1)
         found = Layer(triggers, meanings.whole[distinct], meanings.last[distinct], sample)
         for one, best in _best(found, find_shared(triggers, rates), tokens):
-            rows += [_row(Memory(number, first + one), i + 1, pattern) for i, pattern in enumerate(best)]
+            patterns[Memory(number, first + one)] = best
             covered += len({rank for pattern in best for rank in pattern.covers})
     progress(Progress("patterns", len(blocks), len(blocks), unit="blocks of memories"))
-    return rows, {"prefixes": len(table), "covered": covered}
+    return patterns, {"prefixes": len(table), "covered": covered}
 
 
 def _best(found: Layer, shared: dict[int, list[Shared]], tokens: list[str]) -> Iterator[tuple[int, list[Pattern]]]:
@@ -164,27 +166,20 @@ def _told(form: Shared, layer: Layer, memory: int, tokens: list[str]) -> Pattern
     return Pattern("shallow", said, tuple(bit + 1 for bit in bits), form.p_value)
 
 
-def _row(memory: Memory, number: int, pattern: Pattern) -> dict[str, Any]:
-    return {
-        "layer": memory.layer,
-        "memory": memory.memory,
-        "pattern": number,
-        "kind": pattern.kind,
-        "description": pattern.description,
-        "covers": list(pattern.covers),
-        "support": pattern.support,
-        "p_value": pattern.p_value,
-        "annotator": MACHINE,
-        "detection": None,
-    }
+def run(work: Work) -> None:
+    """The stage."""
+    options = work.options(PatternOptions)
+    device = work.device if work.loaded is None else str(work.loaded.device)
+    how = {"encoder": options.encoder, "triggers": options.pattern_triggers, "device": device}
+    find_patterns(work.study, work.loaded, **how, progress=work.progress)  # type: ignore[arg-type]
 
 
-def _write(study: Study, rows: list[dict[str, Any]]) -> None:
-    """The machine's rows, anew; those of others stay."""
-    made = pa.Table.from_pylist(rows, SCHEMAS[_TABLE])
-    if study.path(_TABLE).is_file():
-        held = pq.read_table(study.path(_TABLE), schema=SCHEMAS[_TABLE], filters=[("annotator", "!=", MACHINE)])
-        made = pa.concat_tables([made, held])
-    order = [(name, "ascending") for name in ("layer", "memory", "annotator", "pattern")]
-    with study.table(_TABLE) as writer:
-        writer.write_table(made.sort_by(order), row_group_size=2**16)
+def needs_model(study: Study, options: Options) -> bool:
+    """Whether the studied model is to read meaning: not where an encoder does, or all is done."""
+    how = options(PatternOptions)
+    return not is_done(study, how.encoder, how.pattern_triggers) and not is_there(reads_by(study, how.encoder))
+
+
+def check_options(options: Options) -> None:
+    """Raise where patterns cannot be found in this way."""
+    check_asked(options(PatternOptions).encoder, options(PatternOptions).pattern_triggers)

@@ -14,7 +14,9 @@ from ffscope.corpus.batches import Array
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, top
+from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.search.example_pass import Observer, View
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 
@@ -108,3 +110,8 @@ def similarity(lens: Lens, one: Array, other: Array) -> Array:
 
 def _whole(tokens: Tensor) -> Any:
     return tokens.int().cpu().numpy()
+
+
+def observer(work: Work) -> Refinement:
+    """The stage."""
+    return Refinement(work.model, lens=work.options(LensOptions).lens, count=work.options(ExampleOptions).examples)

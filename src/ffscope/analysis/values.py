@@ -13,7 +13,9 @@ from ffscope.errors import LensError
 from ffscope.models.lens import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
+from ffscope.options.analysis import LensOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.resumable_table import ResumableTable
 
@@ -90,3 +92,8 @@ def _tokens(logits: Float[Tensor, "memory vocab"]) -> tuple[Tensor, Tensor, Tens
 def _lists(rows: Tensor) -> pa.ListArray:
     offsets = range(0, rows.numel() + 1, rows.shape[1])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(rows.flatten().numpy()))
+
+
+def run(work: Work) -> None:
+    """The stage."""
+    read_values(work.study, work.model, lens=work.options(LensOptions).lens, progress=work.progress)

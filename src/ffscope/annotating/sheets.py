@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
-
 from ffscope.annotating import form, spreadsheet
 from ffscope.annotating.entries import judge
 from ffscope.annotating.records import checked_annotator, write_new
@@ -19,6 +16,7 @@ from ffscope.annotating.spreadsheet import harmless
 from ffscope.errors import InputError, StudyError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import TRIGGERS
+from ffscope.patterns.sampling import draw_memories
 from ffscope.queries import checked, first_triggers, trigger_places
 from ffscope.study.folder import Study
 
@@ -54,13 +52,7 @@ def draw(study: Study, sample: int = SAMPLE, *, seed: int | None = None) -> list
     """
     study.need("triggers")
     seed = study.settings["seed"] if seed is None else seed
-    first = pq.read_table(study.path("triggers.parquet"), columns=["layer", "memory"], filters=[("rank", "==", 1)])
-    layers, memories = first["layer"].to_numpy(), first["memory"].to_numpy()
-    drawn = []
-    for layer in np.unique(layers).tolist():
-        generator = np.random.default_rng([seed, *b"annotating", layer])
-        some = generator.permutation(np.unique(memories[layers == layer]))[:sample]
-        drawn.append([Memory(layer, memory) for memory in some.tolist()])
+    drawn = draw_memories(study, sample, seed=seed)
     return [memory for turn in zip_longest(*drawn) for memory in turn if memory is not None]
 
 

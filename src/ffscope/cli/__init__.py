@@ -1,6 +1,12 @@
 """The command line: parse, call the library, print."""
 
+# The order of --help: what makes a study, its stages, what looks at it.
 import ffscope.cli.commands
+
+# isort: split
+import ffscope.cli.stage_commands
+
+# isort: split
 import ffscope.cli.explore  # noqa: F401 - their commands
 from ffscope.cli.app import app, main
 

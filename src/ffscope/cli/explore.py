@@ -6,22 +6,17 @@ from typing import Annotated
 
 import typer
 
-from ffscope.cli.app import Debug, app
+from ffscope.cli.loading import model_queue
 from ffscope.cli.output import out, print_exported, print_matches, print_memory, print_served, showing_progress
 from ffscope.cli.parameters import (
     Annotator,
     Browse,
-    Device,
     ExportMemories,
     ExportSample,
     Host,
     HostNames,
     Json,
-    MostNew,
-    MostTokens,
     NamedMemories,
-    NoModel,
-    OtherModel,
     Port,
     ReadSheet,
     Sample,
@@ -38,18 +33,19 @@ from ffscope.cli.parameters import (
     Site,
     StudyFolder,
     Token,
-    Trust,
 )
-from ffscope.cli.starting import model_queue, parse_where
+from ffscope.cli.signature import command
+from ffscope.errors import InputError
+from ffscope.options.model import ReloadOptions
+from ffscope.options.serve import LiveOptions
 
 
-@app.command()
+@command()
 def show(
     study: StudyFolder,
     memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Such as L3.17.")],
     count: Annotated[int, typer.Option(min=1, help="Triggers shown.")] = 25,
     json_: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Print a memory's triggers: the prefix, its last token shaded by the coefficient, and the token that follows."""
     from ffscope.queries import memory_page
@@ -61,7 +57,7 @@ def show(
         print_memory(page, count)
 
 
-@app.command()
+@command()
 def annotate(
     study: StudyFolder,
     annotator: Annotator = None,
@@ -70,7 +66,6 @@ def annotate(
     seed: SampleSeed = None,
     read: ReadSheet = None,
     json_: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Let people say what the prefixes of memories share: write a sheet to fill in, read it back, see who agrees with whom.
 
@@ -87,7 +82,7 @@ def annotate(
         print_step(step)
 
 
-@app.command()
+@command()
 def search(
     study: StudyFolder,
     trigger: SearchTrigger = "",
@@ -100,7 +95,6 @@ def search(
     sort: SearchSort = "",
     count: SearchLimit = 20,
     json_: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Find memories by the text of their triggers, by a token that they promote, by pattern, by any measure. Needs no model."""
     from ffscope.queries.search import Wanted, search
@@ -114,21 +108,16 @@ def search(
         print_matches(found)
 
 
-@app.command()
+@command()
 def serve(
     study: StudyFolder,
+    live: LiveOptions,
+    reload: ReloadOptions,
     host: Host = "127.0.0.1",
     port: Port = None,
     token: Token = None,
     name: HostNames = None,
-    no_model: NoModel = False,
-    model: OtherModel = None,
-    device: Device = "auto",
-    max_tokens: MostTokens = 512,
-    max_new_tokens: MostNew = 100,
     open_: Browse = False,
-    trust_remote_code: Trust = False,
-    debug: Debug = False,
 ) -> None:
     """Open a study in the browser: look, search, type a prompt, switch memories off, annotate.
 
@@ -136,19 +125,18 @@ def serve(
     """
     from ffscope.web.serving import Address, leave, serve
 
-    queue = model_queue(locals())
+    queue = model_queue(study, live, reload)
     address = Address(host, port, token, tuple(name or ()))
     serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
     leave()
 
 
-@app.command()
+@command()
 def export(
     study: StudyFolder,
     out_: Site,
     memories: ExportMemories = None,
     sample: ExportSample = 10,
-    debug: Debug = False,
 ) -> None:
     """Write the explorer's read-only pages as files that open from the disk or any web host. Needs no model."""
     from ffscope.web.export import export
@@ -156,3 +144,20 @@ def export(
     with showing_progress() as progress:
         made = export(study, out_, names=memories, sample=sample, progress=progress)
     print_exported(made)
+
+
+def parse_where(terms: list[str]) -> dict[str, str]:
+    """`["precision=0.2..", "agrees=yes"]` by name."""
+    from ffscope.queries.search import answers, ranges
+
+    known = (*ranges(), *answers())
+    parsed: dict[str, str] = {}
+    for term in terms:
+        name, sign, text = (part.strip() for part in term.partition("="))
+        if not sign or name not in known:
+            raise InputError(
+                f"--where names a measure and its range, such as precision=0.2.. or agrees=yes; found {term!r}. "
+                f"Measures: {', '.join(known)}."
+            )
+        parsed[name] = text
+    return parsed

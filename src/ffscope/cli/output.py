@@ -23,7 +23,6 @@ from ffscope.tokens import visible
 
 if TYPE_CHECKING:
     from ffscope.analysis.trace import Contribution, Prediction, PredictionTrace
-    from ffscope.labelling.labeller import Labels
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
     from ffscope.queries import Found, MemoryPage, Trigger, Value
@@ -206,13 +205,6 @@ def print_stage(study: "Study", stage: str) -> None:
     file, seconds = study.path(f"{stage}.parquet"), study.manifest["stages"][stage]["seconds"]
     out.print(f"{file}, made in {_span(seconds)}. Draw what the study shows:", markup=False, soft_wrap=True)
     out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
-
-
-def print_labels(labels: "Labels") -> None:
-    """What a language model said, and what it cost."""
-    count = sum(map(len, labels.patterns.values()))
-    said = f"{labels.annotator}: {count:,} patterns of {len(labels.patterns):,} memories; {labels.cost}."
-    out.print(said, markup=False, soft_wrap=True)
 
 
 def print_finished(study: "Study") -> None:

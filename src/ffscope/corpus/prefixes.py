@@ -1,8 +1,8 @@
 """The prefixes that are searched, numbered through the sentences of a study: read as chunks, and found again by number."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -89,3 +89,9 @@ def _read(sentences: Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:
             tokens = batch["tokens"].flatten().to_numpy()
             numbers = batch["sentence"].to_numpy()
             yield Chunk(numbers, firsts, lengths, tokens), batch[more[0]].to_numpy() if more else numbers
+
+
+def prefix_text(sentence: Mapping[str, Any], position: int, spell: Callable[[Sequence[int]], str]) -> str:
+    """The text of a sentence up to and with the token at a position; `spell` says it where the tokenizer gave no token ends."""
+    ends = sentence["ends"]
+    return sentence["text"][: ends[position]] if ends else spell(sentence["tokens"][: position + 1])

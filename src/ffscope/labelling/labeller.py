@@ -8,9 +8,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ffscope.errors import InputError, LabellerError
 from ffscope.labelling.batch import Batches, PendingError
@@ -19,17 +16,20 @@ from ffscope.labelling.cost import Cost, Price
 from ffscope.labelling.detection import balanced_accuracy, chance
 from ffscope.labelling.endpoint import Endpoint, RefusedError, StoppedError
 from ffscope.labelling.prompts import MalformedError, detecting, heard, labelling, read_fits, read_patterns
-from ffscope.labelling.subjects import Subject, draw_memories, read_subjects
+from ffscope.labelling.subjects import Subject, read_subjects
 from ffscope.memory_name import Memory
-from ffscope.patterns.pattern import TRIGGERS, Pattern
+from ffscope.options.bag import Options
+from ffscope.options.labeller import LabellerOptions
+from ffscope.patterns.pattern import LEAST, TRIGGERS, Pattern
+from ffscope.patterns.sampling import draw_memories
+from ffscope.patterns.table import write_patterns
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.public import public_name
-from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import visible
 
 log = logging.getLogger(__name__)
-_TABLE = "patterns.parquet"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def label(
     study.need("patterns")
     start = time.perf_counter()
     seed = study.settings["seed"] if seed is None else seed
-    chosen = draw_memories(study, memories_per_layer, seed=seed) if memories is None else memories
+    chosen = _drawn(study, memories_per_layer, seed) if memories is None else memories
     if not chosen:
         raise InputError(f"{study.folder} has no memory to label: none has triggers enough for a pattern.")
     subjects = read_subjects(study, chosen, seed=seed)
@@ -76,9 +76,50 @@ def label(
             patterns, failed = _ask_all(correspondence, subjects, workers, progress)
     labels = Labels(_annotator(endpoint.model), patterns, failed, correspondence.cost)
     _report_failures(labels)
-    _write(study, labels)
+    write_patterns(study, labels.annotator, labels.patterns, replacing=labels.patterns)
     _note(study, endpoint, labels, seed=seed, seconds=time.perf_counter() - start)
     return labels
+
+
+def run(work: Work) -> str:
+    """The stage: labels by the language model that the options name."""
+    how = work.options(LabellerOptions)
+    with _endpoint(how) as endpoint:
+        labels = label(
+            work.study,
+            endpoint,
+            memories_per_layer=how.labeller_memories,
+            workers=how.labeller_workers,
+            batch=how.labeller_batch,
+            price=_price(how),
+            progress=work.progress,
+        )
+    count = sum(map(len, labels.patterns.values()))
+    return f"{labels.annotator}: {count:,} patterns of {len(labels.patterns):,} memories; {labels.cost}."
+
+
+def check_options(options: Options) -> None:
+    """Raise where there can be no such server, before any work is done."""
+    how = options(LabellerOptions)
+    if how.labeller is not None:
+        _price(how)
+        _endpoint(how)
+
+
+def _endpoint(how: LabellerOptions) -> Endpoint:
+    assert how.labeller is not None
+    return Endpoint(
+        how.labeller, model=how.labeller_model, timeout=how.labeller_timeout, max_tokens=how.labeller_max_tokens
+    )
+
+
+def _price(how: LabellerOptions) -> Price | None:
+    return None if how.labeller_price is None else Price.parse(how.labeller_price)
+
+
+def _drawn(study: Study, count: int, seed: int) -> list[Memory]:
+    """Those with triggers enough for a pattern, of the memories that people are given too."""
+    return [memory for drawn in draw_memories(study, count, seed=seed, least=LEAST) for memory in sorted(drawn)]
 
 
 def _ask_all(
@@ -192,32 +233,6 @@ def _report_failures(labels: Labels) -> None:
     if not labels.patterns:
         raise LabellerError(f"{said} Try another model, or allow it longer answers with --labeller-max-tokens.")
     log.warning("%s", said)
-
-
-def _write(study: Study, labels: Labels) -> None:
-    """The labels beside all other rows; what the same labeller said of the same memories before is replaced."""
-    rows = [
-        {
-            **memory._asdict(),
-            "pattern": number,
-            **{name: getattr(pattern, name) for name in ("kind", "description", "support", "p_value", "detection")},
-            "covers": list(pattern.covers),
-            "annotator": labels.annotator,
-        }
-        for memory, patterns in labels.patterns.items()
-        for number, pattern in enumerate(patterns, 1)
-    ]
-    held = pq.read_table(study.path(_TABLE), schema=SCHEMAS[_TABLE])
-    own = [
-        annotator == labels.annotator and Memory(layer, memory) in labels.patterns
-        for layer, memory, annotator in zip(
-            *(held[name].to_pylist() for name in ("layer", "memory", "annotator")), strict=True
-        )
-    ]
-    kept = held.filter(pc.invert(pa.array(own, pa.bool_())))
-    every = pa.concat_tables([kept, pa.Table.from_pylist(rows, SCHEMAS[_TABLE])])
-    with study.table(_TABLE) as writer:
-        writer.write_table(every.sort_by([(name, "ascending") for name in ("layer", "memory", "annotator", "pattern")]))
 
 
 def _note(study: Study, endpoint: Endpoint, labels: Labels, *, seed: int, seconds: float) -> None:

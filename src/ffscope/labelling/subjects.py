@@ -31,19 +31,6 @@ class Subject:
     others: list[str]
 
 
-def draw_memories(study: Study, count: int, *, seed: int) -> list[Memory]:
-    """So many memories of every layer, of those with triggers enough for a pattern: the ones that people are given too."""
-    table = pq.read_table(study.path("triggers.parquet"), columns=["layer", "memory", "rank"])
-    layers, memories, ranks = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
-    drawn: list[Memory] = []
-    for layer in np.unique(layers).tolist():
-        generator = np.random.default_rng([seed, *b"annotating", layer])
-        turns = generator.permutation(np.unique(memories[layers == layer]))
-        enough = turns[np.isin(turns, memories[(layers == layer) & (ranks == LEAST)])]
-        drawn += [Memory(layer, memory) for memory in np.sort(enough[:count]).tolist()]
-    return drawn
-
-
 def read_subjects(study: Study, memories: Sequence[Memory], *, seed: int) -> list[Subject]:
     """What the labeller is shown of each memory, and what is held back."""
     wanted = [checked(study, memory) for memory in dict.fromkeys(memories)]

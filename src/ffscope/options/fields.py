@@ -1,7 +1,7 @@
 """What an option's field carries beside its type and default, and the checks that follow from it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ffscope.errors import InputError
@@ -28,6 +28,11 @@ class OptionField:
     type: Any
     default: Any
     help: Help
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is MISSING
 
     @property
     def flag(self) -> str:
@@ -57,3 +62,7 @@ class Checked:
             if (low is not None and value < low) or (high is not None and value > high):
                 expected = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
                 raise InputError(f"{field.name} is {value}. Expected {expected}.")
+
+
+class StudyOptions(Checked):
+    """Options that hold for a whole study: one that is left out is what the study was made with, or else the default."""

@@ -1,5 +1,6 @@
 """What is searched, and what is kept of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -26,7 +27,7 @@ class SearchOptions(Checked):
         Help("Search no more sentences than this time allows, at a pace that is measured first.", min=0.01),
     ] = None
 
-    def resolved(self, memories: list[int]) -> "SearchOptions":
+    def resolved(self, memories: Sequence[int]) -> "SearchOptions":
         """The same with numbers where a text names layers or memories, for a model with so many memories in each layer."""
         layers, chosen = self.layers, self.memories
         return replace(

@@ -1,34 +1,13 @@
 """One layer: its memories side by side, and the layers beside each other."""
 
-from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from ffscope.errors import MemoryNameError
 from ffscope.memory_name import Memory
-from ffscope.queries.tables import LONGEST, Tables, Where, reading
-
-# A memory's measures by name, each with the stage that makes it and what it is in SQL.
-MEASURES = {
-    "fires": ("triggers", "m.fired / greatest(m.seen, 1)"),
-    "mean": ("triggers", "m.mean"),
-    "maximum": ("triggers", "m.maximum"),
-    "dead": ("triggers", "(m.maximum <= 0)"),
-    "top": ("values", f"left(spelt.text, {LONGEST})"),
-    "max_prob": ("values", "v.max_prob"),
-    "norm": ("values", "v.norm"),
-    "agrees": ("agreement", "a.agrees"),
-    "next_rank": ("agreement", "a.next_rank"),
-    "precision": ("agreement", "a.precision"),
-    "patterns": ("patterns", "coalesce(p.patterns, 0)"),
-    "kind": ("patterns", "p.kind"),
-    "pattern": ("patterns", f"left(p.description, {5 * LONGEST})"),
-}
-_JOINED = {
-    "values": "LEFT JOIN values v USING (layer, memory) LEFT JOIN vocabulary spelt ON spelt.token = v.top_tokens[1]",
-    "agreement": "LEFT JOIN agreement a USING (layer, memory)",
-    "patterns": "LEFT JOIN labelled p USING (layer, memory)",
-}
+from ffscope.queries.measures import joined, measures_in, selected
+from ffscope.queries.tables import Tables, Where, reading
+from ffscope.stages.registry import measures
 
 
 @dataclass(frozen=True)
@@ -41,19 +20,8 @@ class LayerPage:
     columns: dict[str, list[Any]]
 
 
-@dataclass(frozen=True)
-class LayerRow:
-    """What the searched memories of a layer are like; None where a stage has not been done."""
-
-    layer: int
-    memories: int
-    searched: int
-    dead: int
-    fires: float
-    max_prob: float | None
-    agreement: float | None
-    precision: float | None
-    patterns: float | None
+LayerRow = dict[str, float | int | None]
+"""What the searched memories of a layer are like: how many there are, and the mean of every measure that declares one."""
 
 
 def layer_page(where: Where, layer: int) -> LayerPage:
@@ -61,12 +29,14 @@ def layer_page(where: Where, layer: int) -> LayerPage:
     with reading(where) as tables:
         counts = tables.study.manifest["model"]["memories"]
         searched_layer(tables, layer)
-        query = f"SELECT m.memory, {', '.join(measured(tables))} {joined(tables)} WHERE m.layer = ? ORDER BY m.memory"
-        answer = tables.execute(query, [layer])
+        columns = ", ".join(["memories.memory", *selected(tables)])
+        answer = tables.execute(
+            f"SELECT {columns} {joined(tables)} WHERE memories.layer = ? ORDER BY memories.memory", [layer]
+        )
         names = [column[0] for column in answer.description]
         rows = answer.fetchall()
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        return LayerPage(layer, len(counts), counts[layer], dict(zip(names, map(list, columns), strict=True)))
+        lists = zip(*rows, strict=True) if rows else [()] * len(names)
+        return LayerPage(layer, len(counts), counts[layer], dict(zip(names, map(list, lists), strict=True)))
 
 
 def measures_of(where: Where, memories: list[Memory]) -> dict[str, dict[str, Any]]:
@@ -74,7 +44,7 @@ def measures_of(where: Where, memories: list[Memory]) -> dict[str, dict[str, Any
     with reading(where) as tables:
         answer = tables.execute(
             f"""
-            SELECT m.layer, m.memory, {", ".join(measured(tables))} {joined(tables)}
+            SELECT memories.layer, memories.memory, {", ".join(selected(tables))} {joined(tables)}
             SEMI JOIN (SELECT unnest(?::INT[]) AS layer, unnest(?::INT[]) AS memory) USING (layer, memory)
             """,
             [[memory.layer for memory in memories], [memory.memory for memory in memories]],
@@ -94,31 +64,27 @@ def searched_layer(tables: Tables, layer: int) -> int:
     return layer
 
 
+def searched_layers(tables: Tables) -> list[int]:
+    """The layers that were searched."""
+    return [layer for (layer,) in tables.rows("SELECT DISTINCT layer FROM memories ORDER BY layer")]
+
+
 def layer_rows(where: Where) -> list[LayerRow]:
-    """Every searched layer in one row."""
+    """Every searched layer in one row; a mean is None where its stage has not been done."""
     with reading(where) as tables:
         tables.study.need("triggers")
-        made = {name for name, (stage, _) in MEASURES.items() if tables.study.has(stage)}
-        means = [
-            f"avg({MEASURES[name][1]}{'::INT' if name == 'agrees' else ''})" if name in made else "NULL"
-            for name in ("max_prob", "agrees", "precision", "patterns")
+        known = measures_in(tables)
+        means = {measure.mean.name: measure for _, measure in measures().values() if measure.mean is not None}
+        columns = [
+            f"avg({measure.sql}{'::INT' if measure.kind == 'answer' else ''})" if measure.name in known else "NULL"
+            for measure in means.values()
         ]
         rows = tables.rows(
             f"""
-            SELECT m.layer, count(*), sum((m.maximum <= 0)::INT), avg({MEASURES["fires"][1]}), {", ".join(means)}
-            {joined(tables)} GROUP BY m.layer ORDER BY m.layer
+            SELECT memories.layer, count(*), sum((memories.maximum <= 0)::INT), {", ".join(columns)}
+            {joined(tables)} GROUP BY memories.layer ORDER BY memories.layer
             """
         )
         counts = tables.study.manifest["model"]["memories"]
-        return [LayerRow(row[0], counts[row[0]], *row[1:]) for row in rows]
-
-
-def measured(tables: Tables) -> list[str]:
-    """The measures that a study has, as columns of a query."""
-    return [f"{said} AS {name}" for name, (stage, said) in MEASURES.items() if tables.study.has(stage)]
-
-
-def joined(tables: Tables, stages: Container[str] = tuple(_JOINED)) -> str:
-    """Where these columns come from, those of all stages or of some."""
-    wanted = (join for stage, join in _JOINED.items() if stage in stages and tables.study.has(stage))
-    return " ".join(["FROM memories m", *wanted])
+        names = ("searched", "dead", *means)
+        return [{"layer": row[0], "memories": counts[row[0]], **dict(zip(names, row[1:], strict=True))} for row in rows]

@@ -9,19 +9,37 @@ from typing import Any
 
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory, parse_layers
-from ffscope.queries.layer import MEASURES, joined, measured
+from ffscope.queries.measures import RANGE_KINDS, expression, joined, measures_in, measures_of_kind, selected, stage_of
 from ffscope.queries.prefixes import Trigger, told
 from ffscope.queries.tables import Tables, Where, reading, spellings
+from ffscope.stages.registry import measures
 from ffscope.tokens import find_tokens
 
-RANGES = ("fires", "mean", "maximum", "max_prob", "norm", "next_rank", "precision", "patterns")
-ANSWERS = ("dead", "agrees")
-KINDS = ("shallow", "semantic", "both", "none")
-SORTS = ("hits", "rank", "probability", "memory", *RANGES)
-_RISING = ("rank", "memory", "next_rank")  # the smaller first
+_OWN_SORTS = ("hits", "rank", "probability", "memory")
+_RISING = ("rank", "memory")  # the smaller first; measures say it themselves
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _RANGE = re.compile(rf"\s*({_NUMBER})?\s*\.\.\s*({_NUMBER})?\s*", re.ASCII)
 _MOST, _LONGEST = 1000, 1000  # rows of an answer, characters of a text
+
+
+def ranges() -> tuple[str, ...]:
+    """The measures that are searched by a range."""
+    return measures_of_kind(*RANGE_KINDS)
+
+
+def answers() -> tuple[str, ...]:
+    """The measures that are searched by yes or no."""
+    return measures_of_kind("answer")
+
+
+def sorts() -> tuple[str, ...]:
+    """What matches can be sorted by."""
+    return (*_OWN_SORTS, *ranges())
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of patterns that can be searched for."""
+    return measures()["kind"][1].choices
 
 
 @dataclass(frozen=True)
@@ -52,16 +70,16 @@ class Wanted:
         long = next((name for name, text in given.items() if len(text) > _LONGEST), None)
         if long is not None:
             raise InputError(f"{long} has {len(given[long]):,} characters; at most {_LONGEST:,} are looked for.")
-        if given.get("kind", KINDS[0]) not in KINDS:
-            raise InputError(f"There is no kind {given['kind']!r}. Choose one of: {', '.join(KINDS)}.")
-        if given.get("sort", SORTS[0]).removeprefix("-") not in SORTS:
-            raise InputError(f"Nothing is sorted by {given['sort']!r}. Choose one of: {', '.join(SORTS)}.")
+        if given.get("kind", kinds()[0]) not in kinds():
+            raise InputError(f"There is no kind {given['kind']!r}. Choose one of: {', '.join(kinds())}.")
+        if given.get("sort", sorts()[0]).removeprefix("-") not in sorts():
+            raise InputError(f"Nothing is sorted by {given['sort']!r}. Choose one of: {', '.join(sorts())}.")
         words = {name: given.get(name, "") for name in ("trigger", "promotes", "pattern", "kind", "layers", "sort")}
         return cls(
             **words,
             loose=_answer("loose", given.get("loose", "no")),
-            answers={name: _answer(name, given[name]) for name in ANSWERS if name in given},
-            ranges={name: _range(name, given[name]) for name in RANGES if name in given},
+            answers={name: _answer(name, given[name]) for name in answers() if name in given},
+            ranges={name: _range(name, given[name]) for name in ranges() if name in given},
             limit=min(max(limit, 1), _MOST),
             offset=max(offset, 0),
         )
@@ -108,16 +126,16 @@ def search(where: Where, wanted: Wanted) -> Matches:
         filters = [*_words(tables, wanted, asked), *_measures(tables, wanted, asked)]
         holding = {"holding": tables.trigger_text.holding(tables, wanted.trigger)} if wanted.trigger else {}
         columns, joins = zip(_hits(wanted), _matched(tables, wanted, asked), strict=True)
-        order = _order(tables, wanted)
+        sorted_by, order = _order(tables, wanted)
         # All measures are looked up only of the few that are shown.
         query = f"""
             WITH found AS (
-                SELECT m.layer, m.memory, {", ".join(columns)}, count(*) OVER () AS found,
+                SELECT memories.layer, memories.memory, {", ".join(columns)}, count(*) OVER () AS found,
                     row_number() OVER (ORDER BY {order}) AS place
-                {joined(tables, _stages(wanted, order))} {" ".join(joins)} {"WHERE " + " AND ".join(filters) if filters else ""}
+                {joined(tables, _stages(wanted, sorted_by))} {" ".join(joins)} {"WHERE " + " AND ".join(filters) if filters else ""}
                 ORDER BY place LIMIT {wanted.limit} OFFSET {wanted.offset}
             )
-            SELECT f.*, {", ".join(measured(tables))}
+            SELECT f.*, {", ".join(selected(tables))}
             {joined(tables)} JOIN found f USING (layer, memory) ORDER BY f.place
         """
         answer = tables.execute(query, asked, **holding)
@@ -133,11 +151,11 @@ def _words(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
     filters = []
     if wanted.layers:
         asked["layers"] = parse_layers(wanted.layers, len(tables.study.manifest["model"]["memories"]))
-        filters.append("m.layer IN (SELECT unnest($layers::INT[]))")
+        filters.append("memories.layer IN (SELECT unnest($layers::INT[]))")
     if wanted.pattern:
         asked["pattern"] = wanted.pattern
         filters.append(
-            """(m.layer, m.memory) IN (
+            """(memories.layer, memories.memory) IN (
             SELECT (layer, memory) FROM patterns WHERE contains(lower(description), lower($pattern)))"""
         )
     return filters
@@ -173,41 +191,46 @@ def _loosely(text: str) -> str:
 
 
 def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
-    filters = [] if not wanted.kind else ["p.kind IS NULL" if wanted.kind == "none" else "p.kind = $kind"]
+    filters = (
+        []
+        if not wanted.kind
+        else [f"{expression('kind')} IS NULL" if wanted.kind == "none" else f"{expression('kind')} = $kind"]
+    )
     if wanted.kind and wanted.kind != "none":
         asked["kind"] = wanted.kind
     for name, answer in wanted.answers.items():
-        filters.append(f"{MEASURES[name][1]} = {'true' if answer else 'false'}")
+        filters.append(f"{expression(name)} = {'true' if answer else 'false'}")
     for name, ends in wanted.ranges.items():
         for end, sign in zip(ends, (">=", "<="), strict=True):
             if end is not None:
                 asked[f"{name}_{len(asked)}"] = end
-                filters.append(f"{MEASURES[name][1]} {sign} ${list(asked)[-1]}")
+                filters.append(f"{expression(name)} {sign} ${list(asked)[-1]}")
     return filters
 
 
-def _stages(wanted: Wanted, order: str = "") -> set[str]:
-    """What must have been done for this to be known."""
-    sorted_by = wanted.sort.removeprefix("-")
-    stages = {MEASURES[name][0] for name in (*wanted.answers, *wanted.ranges, sorted_by) if name in MEASURES}
-    stages |= {stage for stage, column in MEASURES.values() if order.startswith(f"{column} ")}
+def _stages(wanted: Wanted, *more: str) -> set[str]:
+    """What must have been done for this to be known; `more` are measures that are needed beside those asked for."""
+    known = measures()
+    names = (*wanted.answers, *wanted.ranges, wanted.sort.removeprefix("-"), *more)
+    stages = {stage_of(name) for name in names if name in known}
     stages |= {"values"} if wanted.promotes else set()
     return stages | ({"patterns"} if wanted.pattern or wanted.kind else set())
 
 
-def _order(tables: Tables, wanted: Wanted) -> str:
-    """What is sorted by, and which way: the larger first, but for names and ranks; a minus turns it round."""
+def _order(tables: Tables, wanted: Wanted) -> tuple[str, str]:
+    """What is sorted by, and that in SQL: the larger first, but for names and ranks; a minus turns it round."""
     name = wanted.sort or _default_sort(tables, wanted)
-    up = (name.removeprefix("-") in _RISING) != name.startswith("-")
-    name, direction, opposite = name.removeprefix("-"), *(("ASC", "DESC") if up else ("DESC", "ASC"))
+    turned, name = name.startswith("-"), name.removeprefix("-")
+    rising = name in _RISING or (name in measures() and measures()[name][1].rising)
+    direction, opposite = ("ASC", "DESC") if rising != turned else ("DESC", "ASC")
     if name == "memory":
-        return f"m.layer {direction}, m.memory {direction}"
+        return name, f"memories.layer {direction}, memories.memory {direction}"
     if name == "rank" and wanted.promotes:
-        return f"k.rank {direction}, k.probability {opposite} NULLS LAST, m.layer, m.memory"
-    columns = {name: column for name, (_, column) in MEASURES.items()}
-    columns |= {"hits": "h.hits"} if wanted.trigger else {}
-    columns |= {"probability": "k.probability"} if wanted.promotes else {}
-    return f"{columns.get(name, 'NULL::INT')} {direction} NULLS LAST, m.layer, m.memory"
+        return name, f"k.rank {direction}, k.probability {opposite} NULLS LAST, memories.layer, memories.memory"
+    own = {"hits": "h.hits"} if wanted.trigger else {}
+    own |= {"probability": "k.probability"} if wanted.promotes else {}
+    column = own.get(name) or (expression(name) if name in measures() else "NULL::INT")
+    return name, f"{column} {direction} NULLS LAST, memories.layer, memories.memory"
 
 
 def _default_sort(tables: Tables, wanted: Wanted) -> str:
@@ -233,7 +256,7 @@ def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:
             hits=row["hits"],
             trigger=triggers.get((row["layer"], row["memory"])),
             promoted=None if row["token"] is None else Promoted(spelt[row["token"]], row["rank"], row["probability"]),
-            measures={name: row[name] for name in MEASURES if name in row},
+            measures={name: row[name] for name in measures_in(tables)},
         )
         for row in rows
     ]

@@ -1,40 +1,40 @@
 """The command that makes a study again."""
 
 import shlex
+from typing import Any
 
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.fields import OptionField, option_fields
+from ffscope.options.search import SearchOptions
+from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
 
 
 def reproduce(study: Study) -> str:
-    """The command that makes this study again."""
-    settings, model = study.settings, study.manifest["model"]
-    words = ["ffscope", "run", model["source"] or "MODEL", "--corpus", settings["corpus"], "--out", "study"]
-    for name in (
-        "sentences",
-        "minutes",
-        "held_out",
-        "max_tokens",
-        "top",
-        "prefixes",
-        "language",
-        "field",
-        "seed",
-        "batch_tokens",
-    ):
-        if settings.get(name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(settings[name])]
-    for name in ("lens", "examples", "mutation_memories", "mutation_triggers"):
-        if name in settings:
-            words += [f"--{name.replace('_', '-')}", str(settings[name])]
-    labelled = study.manifest["stages"].get("patterns", {})
-    if labelled.get("done"):
-        words += ["--pattern-triggers", str(labelled["pattern_triggers"])]
-        words += (
-            ["--encoder", "model"] if labelled["encoder"] and " of the studied model" in labelled["encoder"] else []
-        )
-    for name in ("layers", "memories"):
-        if settings.get(name) is not None:
-            words += [f"--{name}", ",".join(map(str, settings[name]))]
-    flags = {"--no-dedupe": not settings["dedupe"], "--no-bos": not settings["bos"], "--negative": settings["negative"]}
-    words += [flag for flag, given in flags.items() if given]
+    """The command that makes this study again: every option of `ffscope run` that the study holds a value of."""
+    model = study.manifest["model"]
+    words = ["ffscope", "run", model["source"] or "MODEL", "--corpus", study.settings["corpus"], "--out", "study"]
+    held = {**study.settings, **_held_by_stages(study)}
+    kinds = dict.fromkeys([CorpusOptions, SearchOptions, *(kind for row in stages_in_run() for kind in row.options)])
+    for field in (field for kind in kinds for field in option_fields(kind)):
+        if held.get(field.name) is not None and not field.is_required:
+            words += _spelt(field, held[field.name])
     return shlex.join([*words, "--dtype", model["dtype"]])
+
+
+def _held_by_stages(study: Study) -> dict[str, Any]:
+    """What finished stages hold in their own entries of the manifest."""
+    entries = study.manifest["stages"]
+    held: dict[str, Any] = {}
+    for row in stages_in_run():
+        if row.held is not None and entries.get(row.name, {}).get("done"):
+            held |= row.held(entries[row.name])
+    return held
+
+
+def _spelt(field: OptionField, value: Any) -> list[str]:
+    """An option as it is typed; a yes-or-no option only where it is not the default."""
+    if isinstance(value, bool):
+        on, _, off = field.flag.partition("/")
+        return [] if value == field.default else [on if value else off]
+    return [field.flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]

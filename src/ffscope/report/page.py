@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from ffscope.options.report import ReportOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries import pattern_examples, predictive_values, reading, spellings
 from ffscope.report.command import reproduce
@@ -16,6 +17,7 @@ from ffscope.report.labels import LABELS
 from ffscope.report.paper import PAPER
 from ffscope.report.summary import write_summary
 from ffscope.report.words import percent, sentence, telling
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.public import public, public_name
 from ffscope.tokens import visible
@@ -121,3 +123,10 @@ def last_layer_changes(study: Study) -> list[Change]:
         Change(text, spelt.get(before, f"#{before}"), spelt.get(after, f"#{after}"), similarity, related)
         for text, before, after, similarity, related in rows
     ]
+
+
+def run(work: Work) -> None:
+    """The stage."""
+    options = work.options(ReportOptions)
+    names = options.annotators.split(",") if options.annotators else None
+    write_report(work.study, annotators=names, bare=options.bare, progress=work.progress)

@@ -6,6 +6,7 @@ study.figure("cases")
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ffscope.annotating.records import Annotation, read
+from ffscope.corpus.prefixes import prefix_text
 from ffscope.errors import StudyError
 from ffscope.memory_name import Memory, parse_name
 from ffscope.queries import MemoryPage, PredictiveValue, checked, memory_page, predictive_values
@@ -143,16 +145,14 @@ class Results:
         ).to_pylist()
         by_number = {row["sentence"]: row for row in sentences}
         places = zip(triggers["sentence"].to_pylist(), triggers["position"].to_pylist(), strict=True)
-        texts = [self._prefix(by_number[sentence], position) for sentence, position in places]
+        texts = [prefix_text(by_number[sentence], position, self._spelt) for sentence, position in places]
         following = [self.token(token) for token in triggers["next_token"].to_pylist()]
         return triggers.append_column("prefix", pa.array(texts, pa.string())).append_column(
             "next", pa.array(following, pa.string())
         )
 
-    def _prefix(self, sentence: dict[str, Any], position: int) -> str:
-        if sentence["ends"]:
-            return sentence["text"][: sentence["ends"][position]]
-        return "".join(self.token(token) for token in sentence["tokens"][: position + 1])
+    def _spelt(self, tokens: Sequence[int]) -> str:
+        return "".join(map(self.token, tokens))
 
     def _names(self, files: Any) -> list[str]:
         return [file.removesuffix(".parquet") for file in files]

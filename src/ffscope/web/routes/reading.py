@@ -6,7 +6,8 @@ from fastapi import APIRouter, Query, Request
 
 from ffscope.memory_name import Memory
 from ffscope.queries.context import Context, context
-from ffscope.queries.search import ANSWERS, RANGES, Wanted
+from ffscope.queries.search import Wanted, ranges
+from ffscope.queries.search import answers as yes_or_no
 from ffscope.web.responses import Json
 from ffscope.web.routes.asking import Layer, Number, answers, studied
 from ffscope.web.twins.layer import LayerTwin, layer_twin
@@ -74,6 +75,6 @@ def search(
     """Memories by the text of their triggers, the tokens they promote, their patterns, and ranges of any measure."""
     given: dict[str, Any] = locals()
     said = {name: given[name] for name in ("trigger", "promotes", "loose", "pattern", "kind", "layers", "sort")}
-    said |= {name: given[name] for name in (*ANSWERS, *RANGES)}
+    said |= {name: given[name] for name in (*yes_or_no(), *ranges())}
     wanted = Wanted.parse(said, limit=limit, offset=offset)
     return Json(search_twin(studied(request).tables, wanted))

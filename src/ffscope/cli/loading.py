@@ -1,0 +1,84 @@
+"""What a command does before its work: see that it can be done, and load the model."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ffscope.cli.output import print_line, working
+from ffscope.errors import SourceError
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.model import LoadOptions, ReloadOptions
+from ffscope.options.serve import LiveOptions
+
+if TYPE_CHECKING:
+    from ffscope.live.model import Live
+    from ffscope.models.memory_model import MemoryModel
+    from ffscope.web.model_queue import ModelQueue
+
+
+def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
+    """The model of a new study; what is wrong with the study's folder or its corpora is said before it is loaded."""
+    from ffscope.corpus.documents import Corpus
+    from ffscope.study.folder import refuse_foreign
+
+    refuse_foreign(out)
+    for source in (corpus.corpus, corpus.held_out):
+        if source is not None:
+            Corpus(source)
+    return load_model(model, load)
+
+
+def load_model(model: str, load: LoadOptions) -> "MemoryModel":
+    """A model by its source."""
+    with working(f"Loading {model} …"):
+        from ffscope.models import loading
+
+        return loading.load(model, load.device, load.dtype, trust_remote_code=load.trust_remote_code)
+
+
+def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
+    """The model of a study, from where the study says it is, in the precision that it was studied in."""
+    from ffscope.study.folder import Study
+
+    study = Study.open(folder)
+    study.need("triggers")
+    held = study.manifest["model"]
+    source = reload.model or held["source"]
+    try:
+        return load_model(source, LoadOptions(reload.device, held["dtype"], reload.trust_remote_code))
+    except SourceError as error:
+        if reload.model is not None:
+            raise
+        raise SourceError(
+            f"{error} This is where {folder} says its model is; name another place with --model."
+        ) from error
+
+
+def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "ModelQueue":
+    """The model of a served study: it is loaded when the server starts, or there is a reason why not."""
+    from importlib.util import find_spec
+
+    from ffscope.web.model_queue import ModelQueue
+
+    if live.no_model:
+        return ModelQueue(None, why="Run ffscope serve without --no-model.")
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        why = "This machine has no torch or no transformers. Install both, and run ffscope serve again."
+        return ModelQueue(None, why=why)
+    from ffscope.live.threads import Threads, sleep_while_waiting
+
+    sleep_while_waiting()
+    return ModelQueue(partial(_load_live, folder, live, reload), before=Threads().choose, report=print_line)
+
+
+def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live":
+    from ffscope.study.folder import Study
+
+    loaded = load_again(folder, reload)
+    from ffscope.live.model import Live
+    from ffscope.models.fingerprint import account
+
+    study = Study.open(folder)
+    study.refuse_other_model(account(loaded))
+    lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
+    return Live(loaded, bos=study.settings["bos"], **lens, tokens=live.max_tokens, new_tokens=live.max_new_tokens)

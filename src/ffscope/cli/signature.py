@@ -1,0 +1,75 @@
+"""Commands whose options come from dataclasses: a parameter that is one becomes its fields, each with its help and range."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
+from inspect import Parameter
+from typing import Annotated, Any, Literal, Union, get_args, get_type_hints
+
+import typer
+
+from ffscope.cli.app import Debug, app
+from ffscope.options.fields import OptionField, StudyOptions, option_fields
+
+Command = Callable[..., None]
+
+
+def command(
+    name: str | None = None, *, help: str | None = None, more: Iterable[type] = ()
+) -> Callable[[Command], Command]:
+    """Make a function a command of ffscope.
+
+    A parameter whose type is an options dataclass is given the whole of it; on the command line it is one option for each field.
+    Fields of the dataclasses in `more` go into the function's parameter `options`, by their names. Every command takes --debug.
+    """
+
+    def register(function: Command) -> Command:
+        app.command(name, help=help or inspect.getdoc(function))(_expanded(function, tuple(more)))
+        return function
+
+    return register
+
+
+def _expanded(function: Command, more: tuple[type, ...]) -> Command:
+    hints = get_type_hints(function, include_extras=True)
+    given = inspect.signature(function).parameters
+    kinds = {name: hints[name] for name in given if is_dataclass(hints[name])}
+    own = {name: given[name].replace(annotation=hints[name]) for name in given if name not in (*kinds, "options")}
+    fields = {field.name: field for kind in (*kinds.values(), *more) for field in option_fields(kind)}
+    kept = {field.name for kind in more if issubclass(kind, StudyOptions) for field in option_fields(kind)}
+    parameters = [*own.values(), *(_parameter(field, kept=name in kept) for name, field in fields.items())]
+    parameters.append(Parameter("debug", Parameter.KEYWORD_ONLY, annotation=Debug, default=False))
+
+    def run(**values: Any) -> None:
+        asked = {name: values[name] for name in own}
+        for name, kind in kinds.items():
+            asked[name] = kind(**{field.name: values[field.name] for field in option_fields(kind)})
+        if more:
+            names = [field.name for kind in more for field in option_fields(kind)]
+            asked["options"] = {name: values[name] for name in names}
+        function(**asked)
+
+    keyword = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    return run
+
+
+def _parameter(field: OptionField, *, kept: bool) -> Parameter:
+    """One option. Of those that a study keeps, what is left out is not the default yet: the study may have another."""
+    kind, help = _type(field), field.help
+    option = typer.Option(
+        field.flag, help=help.text, min=help.min, max=help.max, metavar=help.metavar, envvar=help.envvar
+    )
+    if kept:
+        kind = Union[kind, None]  # noqa: UP007 - made at run time
+    default = Parameter.empty if field.is_required else None if kept else field.default
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option], default=default)
+
+
+def _type(field: OptionField) -> Any:
+    """A field's type as the command line takes it: a list of numbers is written as a text."""
+    if field.help.choices is not None:
+        return Literal[tuple(field.help.choices())]
+    return Union[str, None] if list[int] in get_args(field.type) else field.type  # noqa: UP007 - made at run time

@@ -1,0 +1,90 @@
+"""A command for every stage that adds to a finished search, made from the stages' rows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ffscope.cli.loading import load_again
+from ffscope.cli.output import print_finished, print_line, print_stage, showing_progress
+from ffscope.cli.parameters import StudyFolder
+from ffscope.cli.signature import command
+from ffscope.errors import SourceError
+from ffscope.options.model import ReloadOptions
+from ffscope.stages.registry import stages
+from ffscope.stages.stage import Stage, resolve
+
+if TYPE_CHECKING:
+    from ffscope.models.memory_model import MemoryModel
+
+
+def _add(stage: Stage) -> None:
+    kinds = [kind for row in _joined(stage) for kind in row.options]
+
+    def with_model(study: StudyFolder, reload: ReloadOptions, options: dict[str, Any] | None = None) -> None:
+        _run(stage, study, reload, options or {})
+
+    def without_model(study: StudyFolder, options: dict[str, Any] | None = None) -> None:
+        _run(stage, study, ReloadOptions(), options or {})
+
+    function = without_model if stage.model == "none" else with_model
+    command(stage.name, help=stage.help, more=kinds)(function)
+
+
+def _joined(stage: Stage) -> Iterator[Stage]:
+    """The stages of one command: its own, and those that are asked for with it."""
+    yield stage
+    yield from (row for row in stages().values() if row.command == stage.name)
+
+
+def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, Any]) -> None:
+    from ffscope.study.folder import Study
+
+    study = Study.open(folder)
+    study.need("triggers")
+    from ffscope.options.bag import Options
+
+    kinds = [kind for row in stages().values() for kind in row.options if row.command]
+    options = Options.parse(kinds, values, study.settings)
+    rows = [row for row in _joined(stage) if row.wanted is None or row.wanted(options)]
+    for row in rows:  # a wrong address costs no waiting
+        if row.check:
+            resolve(row.check)(options)
+    model = _model(stage, study, options, reload)
+    from ffscope.pipeline import opened, run_stage
+    from ffscope.stages.stage import Work
+
+    for row in rows:
+        with opened(folder, model if row is stage else None) as writable, showing_progress() as progress:
+            sentence = run_stage(row, Work(writable, options, model, progress, reload.device))
+        if sentence:
+            print_line(sentence)
+        elif row.tables:
+            print_stage(writable, row.name)
+        else:
+            print_finished(writable)
+
+
+def _model(stage: Stage, study: Any, options: Any, reload: ReloadOptions) -> "MemoryModel | None":
+    """The study's model, where the stage needs it."""
+    if stage.model == "none" or (stage.model == "optional" and not _is_needed(stage, study, options)):
+        return None
+    try:
+        return load_again(study.folder, reload)
+    except SourceError as error:
+        if stage.model == "needed":
+            raise
+        from ffscope.models.encoder import INSTALL
+
+        raise SourceError(f"{error} Or install an encoder, which needs no model: {INSTALL}") from error
+
+
+def _is_needed(stage: Stage, study: Any, options: Any) -> bool:
+    from ffscope.cli.output import working
+
+    with working("Looking for an encoder …"):
+        return resolve(stage.needs_model)(study, options)
+
+
+for _stage in stages().values():
+    if _stage.command == "own":
+        _add(_stage)

@@ -1,0 +1,31 @@
+"""Which model is loaded, and how."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ffscope.options.fields import Checked, Help
+
+
+@dataclass(frozen=True)
+class LoadOptions(Checked):
+    """Where and in which precision a model runs, and whether its own code may."""
+
+    device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "float64"],
+        Help("Precision; auto is float32 on a CPU, else the model's own."),
+    ] = "auto"
+    trust_remote_code: Annotated[
+        bool, Help("Run code that comes with the model. Only if you trust it.", flag="--trust-remote-code")
+    ] = False
+
+
+@dataclass(frozen=True)
+class ReloadOptions(Checked):
+    """The model of a study, which knows where it was and in which precision it was studied."""
+
+    model: Annotated[str | None, Help("Where the model is now, if not where the study was made with it.")] = None
+    device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
+    trust_remote_code: Annotated[
+        bool, Help("Run code that comes with the model. Only if you trust it.", flag="--trust-remote-code")
+    ] = False

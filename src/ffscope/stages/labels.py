@@ -1,0 +1,18 @@
+"""Patterns named by a language model, beside the machine's own; they are rows of patterns.parquet."""
+
+from ffscope.options.labeller import LabellerOptions
+from ffscope.stages.stage import Stage
+
+STAGE = Stage(
+    name="labels",
+    help="Have a language model name patterns too.",
+    needs=("patterns",),
+    options=(LabellerOptions,),
+    run="ffscope.labelling.labeller:run",
+    check="ffscope.labelling.labeller:check_options",
+    model="none",
+    command="patterns",
+    wanted=lambda options: options(LabellerOptions).labeller is not None,
+    in_run=False,
+    no_figure="The figure of patterns shows every annotator, language models too.",
+)
