@@ -21,13 +21,14 @@ from typer.testing import CliRunner
 
 from ffscope.annotating import drafts, spreadsheet
 from ffscope.annotating.annotator_agreement import alpha, concord, kappa, labels
-from ffscope.annotating.records import FILE, annotators, history, read, sound, write, write_new
+from ffscope.annotating.records import sound, write, write_new
 from ffscope.annotating.sheets import choose, draw, named, read_sheet, write_sheet
 from ffscope.annotating.step import annotate
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import Pattern
+from ffscope.queries.annotations import FILE, annotators, history, read
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 from studies import sign_otherwise

@@ -11,7 +11,8 @@ from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.html import dumped
 from ffscope.memory_name import Memory
-from ffscope.queries import Tables, memory_page
+from ffscope.queries.memory import memory_page
+from ffscope.queries.tables import Tables
 from ffscope.web import export as exporting
 from ffscope.web.export import export
 from ffscope.web.twins.layer import layer_twin

@@ -16,8 +16,8 @@ from ffscope.annotating.records import write
 from ffscope.html import block
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import Pattern
-from ffscope.queries import Tables
 from ffscope.queries.layer import layer_page
+from ffscope.queries.tables import Tables
 from ffscope.report.figures import FORMS, figure
 from ffscope.report.labels import LABELS
 from ffscope.report.layer import layer_figures

@@ -76,8 +76,8 @@ def test_a_study_is_read_without_torch():
     code = """
 import sys
 for name in ("torch", "transformers", "triton"): sys.modules[name] = None
-import ffscope.queries, ffscope.study.folder, ffscope.cli, ffscope.cli.output, ffscope.study.results, ffscope.report.page
-import ffscope.analysis.agreement, ffscope.annotating.step, ffscope.annotating.terminal, ffscope.labelling.labeller
+import ffscope.queries.memory, ffscope.study.folder, ffscope.cli, ffscope.cli.output, ffscope.study.results, ffscope.report.page
+import ffscope.analysis.agreement, ffscope.annotating.step, ffscope.cli.annotation_output, ffscope.labelling.labeller
 import ffscope.patterns.semantic, ffscope.patterns.describe, ffscope.web.serving, ffscope.web.export
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

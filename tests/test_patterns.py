@@ -30,7 +30,8 @@ from ffscope.patterns.shallow import Triggers, find_shared
 from ffscope.patterns.significance import tail, tails
 from ffscope.patterns.topics import topics_of
 from ffscope.patterns.words import CLASSES, Lexicon, words_of
-from ffscope.queries import memory_page, pattern_examples
+from ffscope.queries.memory import memory_page
+from ffscope.queries.patterns import pattern_examples
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS

@@ -17,8 +17,9 @@ from ffscope.errors import MemoryNameError, StudyError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
-from ffscope.queries import Found, memory_page
 from ffscope.queries.gist import gist
+from ffscope.queries.memory import memory_page
+from ffscope.queries.patterns import Found
 
 HOSTILE = "Hi <script>alert</script> [bold]you. A\x1b[31mb \u202eevil. Plain <b>end</b>."
 

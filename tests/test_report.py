@@ -17,7 +17,7 @@ from ffscope.errors import StudyError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
-from ffscope.queries import predictive_values
+from ffscope.queries.values import predictive_values
 from ffscope.report import bootstrap
 from ffscope.report.command import reproduce
 from ffscope.report.figures import FORMS, figure, figures

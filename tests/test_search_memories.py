@@ -12,8 +12,9 @@ import ffscope
 from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
-from ffscope.queries import Tables, memory_page, reading
+from ffscope.queries.memory import memory_page
 from ffscope.queries.search import Wanted, ranges, search, sorts
+from ffscope.queries.tables import Tables, reading
 from ffscope.tokens import visible
 
 

@@ -14,11 +14,11 @@ import pytest
 
 import ffscope
 from explorer import app_of, client_of, explored_study, served, tiny_model
-from ffscope.annotating.records import read
 from ffscope.html import block, dumped
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
-from ffscope.queries import memory_page
+from ffscope.queries.annotations import read
+from ffscope.queries.memory import memory_page
 from ffscope.queries.search import Wanted, search
 from ffscope.web.twins.rows import folded
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ffscope.options.corpus import CorpusOptions
     from ffscope.options.search import SearchOptions
     from ffscope.pipeline import analyse, run, triggers
-    from ffscope.queries import memory_page
+    from ffscope.queries.memory import memory_page
     from ffscope.study.folder import Study
     from ffscope.study.results import Results, open
 
@@ -81,7 +81,7 @@ _LATER = {
     "triggers": "ffscope.pipeline",
     "Results": "ffscope.study.results",
     "open": "ffscope.study.results",
-    "memory_page": "ffscope.queries",
+    "memory_page": "ffscope.queries.memory",
     "Study": "ffscope.study.folder",
 }
 

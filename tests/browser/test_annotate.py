@@ -8,8 +8,8 @@ from playwright.sync_api import expect
 import ffscope
 from browser.pages import fits, is_drawn, twin_of
 from explorer import app_of, served
-from ffscope.annotating.records import read
 from ffscope.patterns.pattern import Pattern
+from ffscope.queries.annotations import read
 
 pytestmark = pytest.mark.browser
 

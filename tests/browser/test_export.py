@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from browser.pages import fits, is_drawn
-from ffscope.queries import memory_page
+from ffscope.queries.memory import memory_page
 from ffscope.web.export import export
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ import ffscope
 from browser.pages import cells, numbers, twin_of
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
-from ffscope.queries import memory_page
+from ffscope.queries.memory import memory_page
 from ffscope.tokens import spelling
 
 pytestmark = pytest.mark.browser

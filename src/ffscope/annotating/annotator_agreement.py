@@ -6,10 +6,11 @@ from itertools import combinations
 
 import numpy as np
 
-from ffscope.annotating.records import Annotation, read
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import MACHINE, TRIGGERS, Pattern
-from ffscope.queries import Place, reading, trigger_places
+from ffscope.queries.annotations import Annotation, read
+from ffscope.queries.patterns import patterns_by_annotator
+from ffscope.queries.prefixes import Place, trigger_places
 from ffscope.study.folder import Study
 
 QUESTIONS = ("coverage", "kind")
@@ -157,7 +158,7 @@ def _by_programs(study: Study, memories: list[Memory]) -> dict[str, Labels]:
     """What programs say of memories, each of those that it looked at."""
     if not memories or not study.has("patterns"):
         return {}
-    found = _found(study, memories)
+    found = patterns_by_annotator(study, memories)
     places = trigger_places(study, memories, count=TRIGGERS)
     labelled = study.manifest["stages"].get("labels", {})
     said: dict[str, Labels] = {}
@@ -169,19 +170,3 @@ def _by_programs(study: Study, memories: list[Memory]) -> dict[str, Labels]:
             if program == MACHINE or (program, memory) in found or str(memory) in in_vain:
                 said[program] |= _placed(memory, found.get((program, memory), []), places[memory])
     return said
-
-
-def _found(study: Study, memories: list[Memory]) -> dict[tuple[str, Memory], list[Pattern]]:
-    """The patterns of patterns.parquet, by who found them and where."""
-    with reading(study) as tables:
-        rows = tables.rows(
-            """
-            SELECT annotator, layer, memory, kind, description, covers
-            FROM patterns SEMI JOIN (SELECT unnest(?::INT[]) AS layer, unnest(?::INT[]) AS memory) USING (layer, memory)
-            """,
-            [[memory.layer for memory in memories], [memory.memory for memory in memories]],
-        )
-    found: dict[tuple[str, Memory], list[Pattern]] = {}
-    for annotator, layer, memory, kind, description, covers in rows:
-        found.setdefault((annotator, Memory(layer, memory)), []).append(Pattern(kind, description, tuple(covers)))
-    return found

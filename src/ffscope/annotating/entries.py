@@ -7,7 +7,8 @@ from ffscope.annotating.records import sound
 from ffscope.errors import FfscopeError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS, Pattern
-from ffscope.queries import Place, checked, trigger_places
+from ffscope.queries.prefixes import Place, trigger_places
+from ffscope.queries.tables import checked
 from ffscope.study.folder import Study
 
 NONE = "none"  # what a person writes who looked and found no pattern

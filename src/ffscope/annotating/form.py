@@ -7,7 +7,7 @@ from ffscope.annotating.entries import NONE, Entry, EntryPattern, Filled, instru
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import Pattern
-from ffscope.queries import Place, Trigger
+from ffscope.queries.prefixes import Place, Trigger
 from ffscope.tokens import visible
 
 _EXAMPLE = '{"kind": "shallow", "description": "ends with a number", "covers": [1, 3, 4]}'

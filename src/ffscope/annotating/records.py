@@ -1,59 +1,20 @@
-"""annotations.sqlite: the patterns that people found. Rows are only ever added; a person's newest word on a memory counts."""
+"""What people write: checked, signed and kept. A person's newest annotation of a memory counts."""
 
-import os
-import sqlite3
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import product
-from pathlib import Path
-from urllib.parse import quote
 
-from ffscope.errors import InputError, StudyError
+from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.patterns.pattern import KINDS, MACHINE, MOST, TRIGGERS, Pattern, checked
-from ffscope.queries import Place, trigger_places
-from ffscope.queries import checked as checked_memory
+from ffscope.patterns.pattern import MACHINE, MOST, TRIGGERS, Pattern, checked
+from ffscope.queries.annotations import Annotation, adding, insert, load
+from ffscope.queries.prefixes import trigger_places
+from ffscope.queries.tables import checked as checked_memory
 from ffscope.study.folder import Study
 from ffscope.tokens import visible
 
-FILE = "annotations.sqlite"
-VERSION = 1
-_PATIENCE = 30.0  # seconds that one writer waits for the others
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 60, 500
 _MARKS = [".", "_", "-", "@", "'", "’"]
-_TABLES = {
-    "annotation": """id INTEGER PRIMARY KEY AUTOINCREMENT, layer INTEGER NOT NULL, memory INTEGER NOT NULL,
-        annotator TEXT NOT NULL, made TEXT NOT NULL, source TEXT NOT NULL""",
-    "shown": """annotation INTEGER NOT NULL REFERENCES annotation, rank INTEGER NOT NULL, sentence INTEGER NOT NULL,
-        position INTEGER NOT NULL, PRIMARY KEY (annotation, rank)""",
-    "pattern": f"""annotation INTEGER NOT NULL REFERENCES annotation, pattern INTEGER NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN {KINDS}), description TEXT NOT NULL, PRIMARY KEY (annotation, pattern)""",
-    "covered": """annotation INTEGER NOT NULL, pattern INTEGER NOT NULL, rank INTEGER NOT NULL,
-        PRIMARY KEY (annotation, pattern, rank), FOREIGN KEY (annotation, pattern) REFERENCES pattern,
-        FOREIGN KEY (annotation, rank) REFERENCES shown""",
-}
-
-
-@dataclass(frozen=True)
-class Annotation:
-    """One memory, looked at by one person at one time. No pattern: the person looked and found none.
-
-    `places` are the prefixes that were shown: rank → (sentence, position), which holds whatever ranks a later search gives.
-    """
-
-    annotator: str
-    memory: Memory
-    made: str  # UTC, ISO 8601
-    patterns: list[Pattern]
-    places: dict[int, Place]
-    source: str = "page"  # or "sheet": where it was written
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(self.places)
 
 
 def write(
@@ -62,7 +23,7 @@ def write(
     """Add what a person says of a memory. What the same person said of it before stays, as history."""
     annotation = _annotations(study, checked_annotator(annotator), {memory: patterns}, source=source)[0]
     with adding(study) as database:
-        _insert(database, annotation)
+        insert(database, annotation)
     return annotation
 
 
@@ -77,39 +38,12 @@ def write_new(
     annotator = checked_annotator(annotator)
     annotations = _annotations(study, annotator, found, source=source)
     with adding(study) as database:
-        said = [old for old in _load(database) if (old.annotator, old.source) == (annotator, source)]
+        said = [old for old in load(database) if (old.annotator, old.source) == (annotator, source)]
         last = {old.memory: (old.patterns, old.places) for old in said}  # the newest stands last
         new = [one for one in annotations if last.get(one.memory) != (one.patterns, one.places)]
         for annotation in new:
-            _insert(database, annotation)
+            insert(database, annotation)
     return new
-
-
-def read(study: Study, memory: Memory | None = None) -> list[Annotation]:
-    """The newest annotation of every memory, or of one, by every person."""
-    newest = {(annotation.memory, annotation.annotator): annotation for annotation in history(study, memory)}
-    return [newest[key] for key in sorted(newest)]
-
-
-def history(study: Study, memory: Memory | None = None) -> list[Annotation]:
-    """Everything that people wrote about a study's memories, or one of them, oldest first."""
-    with opened_if_there(study) as database:
-        return [] if database is None else _load(database, memory)
-
-
-def done_by(study: Study) -> dict[str, set[Memory]]:
-    """Who annotated, and which memories."""
-    found: dict[str, set[Memory]] = {}
-    with opened_if_there(study) as database:
-        query = "SELECT DISTINCT annotator, layer, memory FROM annotation ORDER BY annotator"
-        for annotator, *memory in [] if database is None else database.execute(query):
-            found.setdefault(annotator, set()).add(Memory(*memory))
-    return found
-
-
-def annotators(study: Study) -> dict[str, int]:
-    """Who annotated, and how many memories."""
-    return {name: len(memories) for name, memories in done_by(study).items()}
 
 
 def checked_annotator(name: str) -> str:
@@ -166,101 +100,3 @@ def _annotations(
         kept = [sound(pattern, places[memory]) for pattern in patterns]
         annotations.append(Annotation(annotator, memory, made, kept, places[memory], source))
     return annotations
-
-
-def _insert(database: sqlite3.Connection, annotation: Annotation) -> None:
-    row = (*annotation.memory, annotation.annotator, annotation.made, annotation.source)
-    query = "INSERT INTO annotation (layer, memory, annotator, made, source) VALUES (?, ?, ?, ?, ?)"
-    number = database.execute(query, row).lastrowid
-    shown = [(number, rank, *place) for rank, place in annotation.places.items()]
-    database.executemany("INSERT INTO shown VALUES (?, ?, ?, ?)", shown)
-    for i, pattern in enumerate(annotation.patterns, 1):
-        database.execute("INSERT INTO pattern VALUES (?, ?, ?, ?)", (number, i, pattern.kind, pattern.description))
-        database.executemany("INSERT INTO covered VALUES (?, ?, ?)", [(number, i, rank) for rank in pattern.covers])
-
-
-def _load(database: sqlite3.Connection, memory: Memory | None = None) -> list[Annotation]:
-    """Annotations, of all memories or one, in the order in which they were written: clocks may be wrong, numbers only grow."""
-    where, given = ("WHERE layer = ? AND memory = ?", memory) if memory else ("", ())
-    some = f"annotation IN (SELECT id FROM annotation {where})"
-    shown: dict[int, dict[int, Place]] = {}
-    for number, rank, *place in database.execute(f"SELECT * FROM shown WHERE {some} ORDER BY annotation, rank", given):
-        shown.setdefault(number, {})[rank] = (place[0], place[1])
-    covers: dict[tuple[int, int], list[int]] = {}
-    query = f"SELECT * FROM covered WHERE {some} ORDER BY annotation, pattern, rank"
-    for number, i, rank in database.execute(query, given):
-        covers.setdefault((number, i), []).append(rank)
-    patterns: dict[int, list[Pattern]] = {}
-    query = f"SELECT * FROM pattern WHERE {some} ORDER BY annotation, pattern"
-    for number, i, kind, description in database.execute(query, given):
-        patterns.setdefault(number, []).append(Pattern(kind, description, tuple(covers.get((number, i), ()))))
-    query = f"SELECT id, layer, memory, annotator, made, source FROM annotation {where} ORDER BY id"
-    return [
-        Annotation(annotator, Memory(*name), made, patterns.get(number, []), shown.get(number, {}), source)
-        for number, *name, annotator, made, source in database.execute(query, given)
-    ]
-
-
-@contextmanager
-def opened_if_there(study: Study) -> Iterator[sqlite3.Connection | None]:
-    """One moment of what people wrote, however many write meanwhile; None where nobody has."""
-    if not study.path(FILE).is_file():
-        yield None
-        return
-    with _opened(study, "rw") as database:  # a reader that may not write leaves files behind
-        database.execute("BEGIN")
-        yield database if _made(database, study.path(FILE)) else None
-
-
-@contextmanager
-def adding(study: Study) -> Iterator[sqlite3.Connection]:
-    """A transaction that others wait for: what is written in it is written whole or not at all."""
-    with _opened(study, "rwc") as database:
-        # Refused while another is at work, who then sets it; without it writing is as safe, but readers must wait.
-        with suppress(sqlite3.OperationalError):
-            database.execute("PRAGMA journal_mode = WAL")
-        with database:
-            database.execute("BEGIN IMMEDIATE")
-            if not _made(database, study.path(FILE)):
-                _make(database)
-            yield database
-
-
-@contextmanager
-def _opened(study: Study, mode: str) -> Iterator[sqlite3.Connection]:
-    file = study.path(FILE)
-    # Where nobody can write, nobody does: sqlite need not ask, and could not.
-    still = not os.access(study.folder, os.W_OK) and not study.path(f"{FILE}-wal").exists()
-    how = "mode=ro&immutable=1" if still and mode == "rw" else f"mode={mode}"
-    address = f"file:{quote(str(file.resolve()))}?{how}"
-    try:
-        with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)) as database:
-            database.execute("PRAGMA foreign_keys = ON")
-            yield database
-    except sqlite3.OperationalError as error:
-        raise StudyError(f"{file} cannot be used: {error}. Nothing was written: mend it and try again.") from error
-    except sqlite3.DatabaseError as error:
-        raise StudyError(
-            f"{file} cannot be read as annotations: {error}. Put back a copy of it, or move it away to begin anew."
-        ) from error
-
-
-def _made(database: sqlite3.Connection, file: Path) -> bool:
-    """Whether the tables are there; those of another program or of a newer ffscope are refused."""
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
-        raise StudyError(f"{file} has schema {version}; this ffscope reads schema {VERSION}. Use a newer ffscope.")
-    if not version and database.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise StudyError(f"{file} is another program's database. Move it away: annotations are kept under its name.")
-    return bool(version)
-
-
-def _make(database: sqlite3.Connection) -> None:
-    for table, columns in _TABLES.items():
-        database.execute(f"CREATE TABLE {table} ({columns})")
-    for table, verb in product(_TABLES, ("UPDATE", "DELETE")):
-        database.execute(
-            f"CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table} "
-            "BEGIN SELECT RAISE(ABORT, 'annotations are only ever added'); END"
-        )
-    database.execute(f"PRAGMA user_version = {VERSION}")

@@ -17,7 +17,8 @@ from ffscope.errors import InputError, StudyError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import TRIGGERS
 from ffscope.patterns.sampling import draw_memories
-from ffscope.queries import checked, first_triggers, trigger_places
+from ffscope.queries.prefixes import first_triggers, trigger_places
+from ffscope.queries.tables import checked
 from ffscope.study.folder import Study
 
 FOLDER = "sheets"

@@ -14,7 +14,7 @@ from ffscope.annotating.entries import NONE, Entry, EntryPattern, Filled, instru
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import KINDS, MOST, Pattern
-from ffscope.queries import Place, Trigger
+from ffscope.queries.prefixes import Place, Trigger
 from ffscope.tokens import visible
 
 COLUMNS = ("memory", "row", "mark", "text", "token", "next", "place")

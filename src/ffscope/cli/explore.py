@@ -48,7 +48,7 @@ def show(
     json_: Json = False,
 ) -> None:
     """Print a memory's triggers: the prefix, its last token shaded by the coefficient, and the token that follows."""
-    from ffscope.queries import memory_page
+    from ffscope.queries.memory import memory_page
 
     page = memory_page(study, memory)
     if json_:
@@ -73,7 +73,7 @@ def annotate(
     agree with each other and with the machine, whose patterns no sheet shows. Needs no model.
     """
     from ffscope.annotating.step import annotate
-    from ffscope.annotating.terminal import print_step
+    from ffscope.cli.annotation_output import print_step
 
     step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
     if json_:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from ffscope.analysis.trace import Contribution, Prediction, PredictionTrace
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
-    from ffscope.queries import Found, MemoryPage, Trigger, Value
+    from ffscope.queries.memory import MemoryPage, Value
+    from ffscope.queries.patterns import Found
+    from ffscope.queries.prefixes import Trigger
     from ffscope.queries.search import Matches
     from ffscope.study.folder import Study
     from ffscope.web.export import Exported

@@ -24,7 +24,9 @@ def command(
     """
 
     def register(function: Command) -> Command:
-        app.command(name, help=help or inspect.getdoc(function))(_expanded(function, tuple(more)))
+        made = _expanded(function, tuple(more))
+        made.__name__ = name or function.__name__
+        app.command(name, help=help or inspect.getdoc(function))(made)
         return function
 
     return register
@@ -50,7 +52,7 @@ def _expanded(function: Command, more: tuple[type, ...]) -> Command:
         function(**asked)
 
     keyword = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
-    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__doc__ = function.__doc__
     run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
     return run

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.sentences import Cutter, Seen, Sentence, reads_words
+from ffscope.corpus.sentences import Cutter, Sentence, reads_words
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.queries.disk_set import DiskSet
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import spelling
@@ -78,7 +79,7 @@ class _Text:
         self.counts: Counter[str] = Counter()
         self._where: str | None = None  # what is being read, and how far it is
         self._due = 0.0  # when progress is worth telling again
-        self._seen: Seen | None = None  # where duplicates are dropped, and while they are
+        self._seen: DiskSet | None = None  # where duplicates are dropped, and while they are
         self._digest = blake2b(digest_size=16)
         self._documents: list[dict[str, Any]] = []
         self._last = -1  # the last document that is in the table
@@ -98,7 +99,7 @@ class _Text:
     @contextmanager
     def knowing_duplicates(self) -> Iterator[None]:
         """Within the block, sentences that were met before are dropped, if that is wanted."""
-        with closing(Seen()) if self.reading.dedupe else nullcontext() as self._seen:
+        with closing(DiskSet()) if self.reading.dedupe else nullcontext() as self._seen:
             yield
 
     def rows(self, documents: Any) -> Iterator[list[dict[str, Any]]]:

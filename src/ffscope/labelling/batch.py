@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ffscope.errors import LabellerError
-from ffscope.labelling.cache import Correspondence, Job
-from ffscope.labelling.endpoint import Answer, Call, MissingError, Question, RefusedError, blamed_in, message_in
+from ffscope.labelling.cache import Correspondence
+from ffscope.labelling.endpoint import Call, MissingError, Question, RefusedError, blamed_in, message_in
 from ffscope.progress import Progress, ProgressCallback
+from ffscope.queries.labeller_answers import Answer, Job
 from ffscope.tokens import visible
 
 log = logging.getLogger(__name__)

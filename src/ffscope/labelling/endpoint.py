@@ -3,12 +3,12 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from ffscope.errors import LabellerError
 from ffscope.labelling.address import KEYS, Address
+from ffscope.queries.labeller_answers import Answer
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
@@ -37,16 +37,6 @@ class MissingError(LabellerError):
 
 class StoppedError(LabellerError):
     """A question that is not asked any more, since the labelling was stopped."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a model said, why it ended, and the tokens that were counted."""
-
-    text: str
-    finish: str
-    prompt_tokens: int
-    completion_tokens: int
 
 
 class Endpoint:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ffscope.errors import InputError, LabellerError
 from ffscope.labelling.batch import Batches, PendingError
-from ffscope.labelling.cache import FILE, Answers, Correspondence
+from ffscope.labelling.cache import Correspondence
 from ffscope.labelling.cost import Cost, Price
 from ffscope.labelling.detection import balanced_accuracy, chance
 from ffscope.labelling.endpoint import Endpoint, RefusedError, StoppedError
@@ -24,6 +24,7 @@ from ffscope.patterns.pattern import LEAST, TRIGGERS, Pattern
 from ffscope.patterns.sampling import draw_memories
 from ffscope.patterns.table import write_patterns
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.queries.labeller_answers import FILE, Answers
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.public import public_name

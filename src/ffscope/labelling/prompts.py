@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ffscope.errors import InputError
-from ffscope.labelling.endpoint import Answer
 from ffscope.patterns.pattern import KINDS, LEAST, MOST, Pattern, checked
+from ffscope.queries.labeller_answers import Answer
 from ffscope.tokens import visible
 
 Messages = list[dict[str, str]]

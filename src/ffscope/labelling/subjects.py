@@ -12,7 +12,8 @@ from ffscope.errors import InputError
 from ffscope.labelling.prompts import marked
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import LEAST, TRIGGERS
-from ffscope.queries import Place, Trigger, checked, first_triggers, prefixes_at
+from ffscope.queries.prefixes import Place, Trigger, first_triggers, prefixes_at
+from ffscope.queries.tables import checked
 from ffscope.study.folder import Study
 
 _SEEN = 50  # triggers of a memory that are read

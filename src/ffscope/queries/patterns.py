@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from ffscope.memory_name import Memory
+from ffscope.patterns.pattern import Pattern
+from ffscope.queries.annotations import read
 from ffscope.queries.prefixes import Trigger, listed, told
 from ffscope.queries.tables import Tables, Where, reading
 
@@ -49,8 +51,6 @@ def pattern_examples(where: Where, count: int = 1) -> list[PatternExample]:
 
 def patterns_of(tables: Tables, memory: Memory) -> list[Found] | None:
     """What anyone says that a memory's triggers share; None where nobody has looked."""
-    from ffscope.annotating.records import read  # which asks here where triggers are
-
     people = read(tables.study, memory)
     if not people and not tables.study.has("patterns"):
         return None
@@ -72,3 +72,19 @@ def _by_programs(tables: Tables, memory: Memory, annotator: str | None = None) -
         [*memory, annotator],
     )
     return [Found(*row) for row in rows]
+
+
+def patterns_by_annotator(where: Where, memories: list[Memory]) -> dict[tuple[str, Memory], list[Pattern]]:
+    """The patterns of patterns.parquet, by who found them and where."""
+    with reading(where) as tables:
+        rows = tables.rows(
+            """
+            SELECT annotator, layer, memory, kind, description, covers
+            FROM patterns SEMI JOIN (SELECT unnest(?::INT[]) AS layer, unnest(?::INT[]) AS memory) USING (layer, memory)
+            """,
+            [[memory.layer for memory in memories], [memory.memory for memory in memories]],
+        )
+    found: dict[tuple[str, Memory], list[Pattern]] = {}
+    for annotator, layer, memory, kind, description, covers in rows:
+        found.setdefault((annotator, Memory(layer, memory)), []).append(Pattern(kind, description, tuple(covers)))
+    return found

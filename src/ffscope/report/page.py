@@ -10,7 +10,9 @@ import jinja2
 
 from ffscope.options.report import ReportOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
-from ffscope.queries import pattern_examples, predictive_values, reading, spellings
+from ffscope.queries.patterns import pattern_examples
+from ffscope.queries.tables import reading, spellings
+from ffscope.queries.values import predictive_values
 from ffscope.report.command import reproduce
 from ffscope.report.figures import FORMS, Figure, figures, of_annotators
 from ffscope.report.labels import LABELS

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ffscope.annotating.annotator_agreement import BOTH, NOT_COVERED, labels
-from ffscope.annotating.records import Annotation, read
 from ffscope.patterns.pattern import MACHINE
+from ffscope.queries.annotations import Annotation, read
 from ffscope.report import bootstrap
 from ffscope.study.folder import Study
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ffscope.cases import CASES
-from ffscope.queries import Tables, pattern_examples, predictive_values, reading
+from ffscope.queries.patterns import pattern_examples
+from ffscope.queries.tables import Tables, reading
+from ffscope.queries.values import predictive_values
 from ffscope.report import bootstrap
 from ffscope.report.patterns import by_annotator
 from ffscope.study.folder import Study

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ffscope.annotating.records import Annotation, read
 from ffscope.corpus.prefixes import prefix_text
 from ffscope.errors import StudyError
 from ffscope.memory_name import Memory, parse_name
-from ffscope.queries import MemoryPage, PredictiveValue, checked, memory_page, predictive_values
+from ffscope.queries.annotations import Annotation, read
+from ffscope.queries.memory import MemoryPage, memory_page
+from ffscope.queries.tables import checked
+from ffscope.queries.values import PredictiveValue, predictive_values
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import visible

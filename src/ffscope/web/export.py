@@ -8,13 +8,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ffscope.annotating.records import read
 from ffscope.annotating.sheets import draw
 from ffscope.errors import StudyError
 from ffscope.html import block, dumped, vega_bundle
 from ffscope.memory_name import Memory
 from ffscope.progress import Progress, ProgressCallback, no_progress
-from ffscope.queries import Tables, checked, predictive_values, reading
+from ffscope.queries.annotations import read
+from ffscope.queries.tables import Tables, checked, reading
+from ffscope.queries.values import predictive_values
 from ffscope.study.folder import Study
 from ffscope.study.public import public
 from ffscope.web.responses import STATIC, STYLES, document

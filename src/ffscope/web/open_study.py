@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ffscope.errors import FfscopeError
-from ffscope.queries import Tables
+from ffscope.queries.tables import Tables
 from ffscope.study.folder import Study
 from ffscope.study.public import hiding, public
 from ffscope.tokens import visible

@@ -11,9 +11,9 @@ from ffscope.errors import InputError, MemoryNameError
 from ffscope.live.interventions import Interventions
 from ffscope.live.responses import Generated, PromptReading, RankedMemories, Similar, Why
 from ffscope.memory_name import Memory, parse_layers, parse_numbers
-from ffscope.queries import checked
 from ffscope.queries.context import tokens_of
 from ffscope.queries.memory import maximum_of
+from ffscope.queries.tables import checked
 from ffscope.study.public import public_name
 from ffscope.web.responses import Json
 from ffscope.web.routes.asking import Layer, Number, Ticket, answers, ask_model, queue, studied

@@ -5,10 +5,11 @@ from typing import Any
 
 from ffscope.annotating import drafts
 from ffscope.annotating.drafts import Draft, DraftPattern
-from ffscope.annotating.records import done_by, read
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS
-from ffscope.queries import Tables, checked, first_triggers
+from ffscope.queries.annotations import done_by, drafts_begun, read
+from ffscope.queries.prefixes import first_triggers
+from ffscope.queries.tables import Tables, checked
 from ffscope.report.patterns import beside
 from ffscope.web.twins.layer import Drawing
 from ffscope.web.twins.rows import Row, shown
@@ -63,7 +64,7 @@ def tasks_twin(tables: Tables, annotator: str, memories: list[Memory]) -> TasksT
     if not annotator.strip():
         return TasksTwin("", people, [Task(str(memory), False, False) for memory in memories], 0)
     name = drafts.reader(study, annotator)
-    done, begun = everyone.get(name, set()), drafts.begun(study, name)
+    done, begun = everyone.get(name, set()), drafts_begun(study, name)
     tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
     return TasksTwin(name, people, tasks, sum(task.done for task in tasks))
 

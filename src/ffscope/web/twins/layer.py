@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ffscope.queries import Tables
 from ffscope.queries.layer import layer_page
+from ffscope.queries.tables import Tables
 from ffscope.report.layer import layer_figures
 from ffscope.web.twins.missing import Missing, missing
 

@@ -5,9 +5,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from ffscope.memory_name import Memory
-from ffscope.queries import Found, MemoryPage, Tables, Value, memory_page
+from ffscope.queries.memory import MemoryPage, Value, memory_page
 from ffscope.queries.mutation import Mutation, mutation_of
+from ffscope.queries.patterns import Found
 from ffscope.queries.similar import Similar, similar
+from ffscope.queries.tables import Tables
 from ffscope.web.twins.missing import Missing, missing
 from ffscope.web.twins.rows import Row, folded, shown
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ffscope.queries import Tables, predictive_values
 from ffscope.queries.layer import LayerRow, layer_rows
+from ffscope.queries.tables import Tables
+from ffscope.queries.values import predictive_values
 from ffscope.report.command import reproduce
 from ffscope.report.words import TITLES, sentence, telling
 from ffscope.study.folder import Study

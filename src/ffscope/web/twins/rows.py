@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ffscope.queries import Trigger
+from ffscope.queries.prefixes import Trigger
 from ffscope.queries.tables import LONGEST
 
 _LONGEST_TITLE = 300

@@ -5,9 +5,9 @@ from typing import Any
 
 from ffscope.live.responses import Promoters, Token
 from ffscope.memory_name import Memory
-from ffscope.queries import Tables
 from ffscope.queries.layer import measures_of
 from ffscope.queries.search import Promoted, Wanted, search
+from ffscope.queries.tables import Tables
 from ffscope.web.twins.rows import Row, shown
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ffscope.queries import Tables
 from ffscope.queries.search_index import SearchIndex, search_index
+from ffscope.queries.tables import Tables
 from ffscope.web.twins.missing import Missing, missing
 
 
