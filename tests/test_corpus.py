@@ -22,11 +22,12 @@ from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.ingest import write_sentences
-from ffscope.corpus.sentences import Cutter, Seen
+from ffscope.corpus.sentences import Cutter
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress
+from ffscope.queries.disk_set import DiskSet
 from ffscope.study.folder import Study
 
 NOISE = random.Random(0).randbytes(1000)
@@ -346,7 +347,7 @@ def test_a_tokenizer_without_offsets(tokenizer):
 
 
 def test_seen_knows_what_it_met():
-    seen = Seen()
+    seen = DiskSet()
     assert [seen.new(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
     seen.close()
 

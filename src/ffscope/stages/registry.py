@@ -13,7 +13,7 @@ from ffscope.stages.stage import Measure, Stage, Table
 
 logger = logging.getLogger(__name__)
 GROUP = "ffscope.stages"
-_NO_ROWS = ("registry", "stage", "plugins")
+_NO_ROWS = ("documentation", "registry", "stage")
 
 
 @cache
