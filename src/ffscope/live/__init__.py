@@ -1,1 +1,1 @@
-"""What a web explorer asks of a loaded model."""
+"""One loaded model that answers prompts: what it predicts and why, with interventions or without."""

@@ -1,1 +1,1 @@
-"""What a study shows: its series with their intervals, the paper's figures, and a page to read and send. No torch."""
+"""What a study shows: one module per figure (series, chart, sentence), and a page to read and send. No torch."""

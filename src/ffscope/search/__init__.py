@@ -1,1 +1,1 @@
-"""What is kept of a stream of coefficients while it passes: the highest, a sample, and counts. None of it grows with the stream."""
+"""The streaming search for triggers: plan → execute → merge → write. What is kept does not grow with the text."""
