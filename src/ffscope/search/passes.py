@@ -20,6 +20,11 @@ def sentence_inputs(model: MemoryModel, tokens: Array, bos: int | None) -> Input
     return model.encode(given)
 
 
+def first_token(model: MemoryModel, *, bos: bool) -> int | None:
+    """What a search puts before every sentence: BOS, where that is wanted and the model has it."""
+    return bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
+
+
 def bos_of(study: Study, model: MemoryModel) -> int | None:
     """What a study puts before every sentence."""
     return bos_token(model.tokenizer) if study.settings["bos"] else None
