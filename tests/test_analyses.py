@@ -21,7 +21,7 @@ import transformers as hf
 import tiny
 from ffscope.analysis.mutation import _random
 from ffscope.errors import CorpusError, LensError, StudyError
-from ffscope.models import lens
+from ffscope.models.lenses import base
 from ffscope.models.loading import lay_out
 from ffscope.models.ranking import rank_of, ranked, top
 from ffscope.options.corpus import CorpusOptions
@@ -504,7 +504,7 @@ def test_another_batch_size_gives_the_same(tokens, llama, whole, begun):
 
 def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monkeypatch):
     monkeypatch.setattr(observing, "_COEFFICIENTS", 3 * 4 * sum(llama.memories))
-    monkeypatch.setattr(lens, "_LOGITS", 5 * 4 * tiny.VOCAB)
+    monkeypatch.setattr(base, "_LOGITS", 5 * 4 * tiny.VOCAB)
     for stage in STAGES:
         analyse(stage, llama, begun, **ASKED)
     assert all(alike(found(Study.open(begun), table), found(whole, table)) for table in TABLES)

@@ -80,7 +80,7 @@ def test_raw_is_the_product_with_the_embedding():
     vectors = torch.randn(3, 12)
     lens = read(made).lens("raw")
     expected = vectors @ made.transformer.wte.weight.T
-    torch.testing.assert_close(lens.states(vectors), expected)
+    torch.testing.assert_close(lens.states(vectors, 0), expected)
     torch.testing.assert_close(lens.updates(vectors), expected)
 
 
@@ -89,7 +89,7 @@ def test_raw_reaches_a_narrower_embedding_by_the_models_own_projection():
     made = tiny.make("opt post-norm")
     vectors = torch.randn(3, 12)
     expected = vectors @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
-    torch.testing.assert_close(read(made).lens("raw").states(vectors), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(read(made).lens("raw").states(vectors, 0), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_lens_that_is_not_there():

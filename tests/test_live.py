@@ -23,7 +23,7 @@ from ffscope.live import coefficients
 from ffscope.live.cancellation import Stopped
 from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
-from ffscope.models.lens import written
+from ffscope.models.linear_parts import written
 from ffscope.models.loading import lay_out
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -360,7 +360,7 @@ def test_the_grid_is_what_a_plain_loop_reads(name, of, tokenizer, monkeypatch):
     assert reading.grid.layers == list(range(first, model.layers))
     for row, layer in enumerate(reading.grid.layers):
         for p in range(len(reading.ids)):
-            logits = lens.states(getattr(trace, of)[layer][0, p])
+            logits = lens.states(getattr(trace, of)[layer][0, p], layer)
             probabilities = logits.softmax(-1)
             final = int(trace.logits[0, p].argmax())
             best = logits.topk(10).indices.tolist()
@@ -881,7 +881,7 @@ def test_what_cannot_be_generated(tokenizer):
 @pytest.mark.parametrize("lens", ["norm", "raw"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "opt", "adaptive_lm"])
 def test_promoters_are_ranked_as_all_values_read_whole(name, lens, tokenizer, monkeypatch):
-    monkeypatch.setattr("ffscope.models.lens._LOGITS", 2**11)  # several chunks a layer
+    monkeypatch.setattr("ffscope.models.lenses.base._LOGITS", 2**11)  # several chunks a layer
     live = live_of(name, tokenizer, lens=lens)
     reading, token = live.model.lens(lens), 40
     logits = torch.cat([reading.values(layer) for layer in range(live.model.layers)])

@@ -19,7 +19,7 @@ from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import CorpusError, InputError, LensError, StudyError
 from ffscope.models.fingerprint import account
 from ffscope.models.inputs import bos_token
-from ffscope.models.lens import LENSES
+from ffscope.models.lenses import check_lens_name
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -47,8 +47,7 @@ class Analysing:
     encoder: str | None = None  # one that is installed, or what was used before
 
     def __post_init__(self) -> None:
-        if self.lens not in LENSES:
-            raise LensError(f"There is no lens {self.lens!r}. Choose one of: {', '.join(LENSES)}.")
+        check_lens_name(self.lens)
         for name in ("examples", "mutation_memories", "mutation_triggers"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}. Expected at least 1.")

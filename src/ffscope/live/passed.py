@@ -17,7 +17,7 @@ from ffscope.live.requests import Asked, finite, heeding, predicting
 from ffscope.live.similar import value_rows
 from ffscope.memory_name import Memory
 from ffscope.models.hooks import listening
-from ffscope.models.lens import written
+from ffscope.models.linear_parts import written
 from ffscope.models.memory_model import MemoryModel, States
 
 

@@ -9,7 +9,7 @@ from ffscope.live.requests import finite
 from ffscope.live.responses import Promoter, Promoters
 from ffscope.live.token_lookup import choose
 from ffscope.memory_name import Memory
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
 

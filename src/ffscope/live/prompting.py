@@ -14,7 +14,7 @@ from ffscope.live.grid import read_grid
 from ffscope.live.interventions import Interventions
 from ffscope.live.requests import Asked, finite, heeding, place, predicting
 from ffscope.live.responses import Choice, Grid, PromptReading
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.models.ranking import probabilities_of, rank_of, ranked, top
 from ffscope.tokens import spelling

@@ -15,7 +15,7 @@ from ffscope.live.requests import Asked, place, predicting
 from ffscope.live.responses import By, Ranked, RankedMemories, Token
 from ffscope.live.token_lookup import choose
 from ffscope.memory_name import Memory
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import top
 from ffscope.tokens import spelling
@@ -102,7 +102,7 @@ def _token(model: MemoryModel, lens: Lens, target: str | None, output: Tensor) -
     """The token that was asked for, or else the one that the model predicts."""
     if target:
         return choose(model, target, vocab=lens.unembedding.vocab)
-    predicted = int(top(lens.states(output[None]))[0])
+    predicted = int(top(lens.states(output[None], model.layers - 1))[0])
     return Token(f"#{predicted}", predicted, spelling(model.tokenizer, predicted))
 
 

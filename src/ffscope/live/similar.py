@@ -10,7 +10,7 @@ from ffscope.live.cancellation import Stop, heed
 from ffscope.live.responses import Similar
 from ffscope.memory_name import Memory
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.lens import written
+from ffscope.models.linear_parts import written
 from ffscope.models.memory_model import MemoryModel
 
 _ROWS = 2**13  # values that are held in float32 at once

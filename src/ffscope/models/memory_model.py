@@ -19,7 +19,8 @@ from ffscope.models.feed_forward import FeedForward, Keys
 from ffscope.models.hooks import listening
 from ffscope.models.inputs import Inputs, Source, encode, logits_of, positions, random_inputs, run
 from ffscope.models.layout import feed_forwards, find_top
-from ffscope.models.lens import Lens, make_lens
+from ffscope.models.lenses import make_lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.parts import Part, Reader
 
 logger = logging.getLogger(__name__)
