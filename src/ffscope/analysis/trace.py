@@ -16,7 +16,7 @@ from ffscope.tokens import spelling
 from ffscope.trace_types import Contribution, Prediction, PredictionTrace, Step
 
 
-def tell(
+def trace_prediction(
     model: MemoryModel,
     text: str,
     *,

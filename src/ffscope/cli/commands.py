@@ -135,12 +135,12 @@ def trace(
     neither (composition).
     """
     with working(f"Loading {model} …"):
-        from ffscope.analysis.trace import tell
+        from ffscope.analysis.trace import trace_prediction
         from ffscope.models.loading import load
 
         loaded = load(model, device, dtype, trust_remote_code=trust_remote_code)
     chosen = None if layers is None else parse_layers(layers, loaded.layers)
-    story = tell(loaded, text, layers=chosen, memories=memories, lens=lens, bos=bos)
+    story = trace_prediction(loaded, text, layers=chosen, memories=memories, lens=lens, bos=bos)
     if json_:
         out.print_json(json.dumps(asdict(story)))
     else:
