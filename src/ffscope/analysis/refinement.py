@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ffscope.axes import Float, Int
+from ffscope.axes import Array, Float, Int
 from ffscope.cases import case
-from ffscope.corpus.batches import Array
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, top

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ffscope.analysis.trace import Step, steps
-from ffscope.axes import Float, Int
+from ffscope.axes import Array, Float, Int
 from ffscope.cancellation import Stop, heed
-from ffscope.corpus.batches import Array
 from ffscope.errors import CoefficientError, InputError
 from ffscope.live.interventions import Interventions, applied, apply, place, placed, touched
 from ffscope.live.responses import Choice, Grid, PromptReading

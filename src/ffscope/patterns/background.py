@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import Rates
 from ffscope.patterns.clustering import Chance, unit
 from ffscope.patterns.conditional_background import ConditionalBackground

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffscope.axes import Int
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array, Int
 from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.errors import CorpusError
 from ffscope.models.lenses.base import Lens

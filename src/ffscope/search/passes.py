@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.models.inputs import Inputs, bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.study.folder import Study
