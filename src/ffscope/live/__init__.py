@@ -1,1 +1,1 @@
-"""What a web explorer asks of a loaded model."""
+"""One loaded model answering requests: about a prompt, why it predicts what it does, with interventions, and generated text."""

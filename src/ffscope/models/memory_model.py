@@ -172,7 +172,7 @@ class MemoryModel:
         return self.layer(layer).values()
 
     def lens(self, name: str = "norm") -> Lens:
-        """How vectors are read over the vocabulary: `norm` or `raw`."""
+        """How vectors are read over the vocabulary; `ffscope.models.lenses` has one module for each lens."""
         if name not in self._lenses:
             self._lenses[name] = make_lens(name, self.model, self.top, self._layers)
         return self._lenses[name]

@@ -1,1 +1,4 @@
-"""What is kept of a stream of coefficients while it passes: the highest, a sample, and counts. None of it grows with the stream."""
+"""The search for triggers: plan (what is read, in which batches) → execute (a model over batches) → merge → write (tables).
+
+What is kept while batches run is in `accumulators`; `engines` holds the ways to run a plan.
+"""
