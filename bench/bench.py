@@ -14,11 +14,11 @@ import torch
 from triggers import Race, random_chunks, random_model
 
 from ffscope import MemoryModel, Trace, load
-from ffscope.analysis.triggers import batch_rows, batch_tokens
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.ingest import write_sentences
 from ffscope.corpus.prefixes import chunks as read_chunks
 from ffscope.options.corpus import CorpusOptions
+from ffscope.search.plan import batch_rows, batch_tokens
 from ffscope.study.folder import Study
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -42,7 +42,7 @@ def questions(live):
 
 def answer_questions(options) -> None:
     """One process: answers what it is asked on standard input, and says how long each answer took."""
-    from ffscope.live.threads import Threads, sleep_while_waiting
+    from ffscope.web.model_threads import Threads, sleep_while_waiting
 
     if options.worker == "chosen":
         sleep_while_waiting()

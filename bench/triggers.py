@@ -18,11 +18,11 @@ import torch
 from transformers import OPTConfig, OPTForCausalLM
 
 from ffscope import MemoryModel, read
-from ffscope.analysis.triggers import batch_rows, batch_tokens, rarity
 from ffscope.corpus.batches import Batch, Chunk, batches
 from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
 from ffscope.search.execute import Search
 from ffscope.search.passes import sentence_inputs
+from ffscope.search.plan import batch_rows, batch_tokens, rarity
 
 # hidden, memories, vocabulary
 SHAPES = {"wiki16": (256, 1024, 16384), "paper": (1024, 4096, 50265), "adaptive": (1024, 4096, 267744)}

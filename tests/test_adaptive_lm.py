@@ -107,7 +107,7 @@ def test_both_lenses_tell_the_likeliest_alone_as_they_do_in_full(made):
     some = torch.randn(300, 12, generator=torch.Generator().manual_seed(5))
     for name in ("norm", "raw"):
         lens = model.lens(name)
-        assert torch.equal(lens.state_tops(some), lens.states(some).argmax(-1))
+        assert torch.equal(lens.state_tops(some, 0), lens.states(some, 0).argmax(-1))
         assert torch.equal(lens.update_tops(some), lens.updates(some).argmax(-1))
     assert not model.lens("norm").linear
     assert model.lens("raw").linear

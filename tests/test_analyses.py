@@ -21,7 +21,7 @@ import transformers as hf
 import tiny
 from ffscope.analysis.mutation import _random
 from ffscope.errors import CorpusError, LensError, StudyError
-from ffscope.models import lens
+from ffscope.models.lenses import base
 from ffscope.models.loading import lay_out
 from ffscope.models.ranking import rank_of, ranked, top
 from ffscope.options.corpus import CorpusOptions
@@ -503,8 +503,8 @@ def test_another_batch_size_gives_the_same(tokens, llama, whole, begun):
 
 
 def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monkeypatch):
-    monkeypatch.setattr(observing, "_COEFFICIENTS", 3 * 4 * sum(llama.memories))
-    monkeypatch.setattr(lens, "_LOGITS", 5 * 4 * tiny.VOCAB)
+    monkeypatch.setattr(example_pass, "_COEFFICIENTS", 3 * 4 * sum(llama.memories))
+    monkeypatch.setattr(base, "_LOGITS", 5 * 4 * tiny.VOCAB)
     for stage in STAGES:
         analyse(stage, llama, begun, **ASKED)
     assert all(alike(found(Study.open(begun), table), found(whole, table)) for table in TABLES)
@@ -513,7 +513,7 @@ def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monk
 def test_what_a_pass_held_is_let_go_before_the_next(llama, whole, begun, monkeypatch):
     views, most = weakref.WeakSet(), []
     states = example_pass._states
-    monkeypatch.setattr(observing, "_states", lambda *given: most.append(len(views)) or states(*given))
+    monkeypatch.setattr(example_pass, "_states", lambda *given: most.append(len(views)) or states(*given))
     made = example_pass.View.__init__
     monkeypatch.setattr(example_pass.View, "__init__", lambda self, *given: views.add(self) or made(self, *given))
     gc.collect()

@@ -42,7 +42,7 @@ def test_the_last_state_read_by_the_norm_lens_is_the_models_prediction(model):
     inputs = random_inputs(model.model, batch=2, length=6, seed=2)
     trace = model.trace(inputs)
     with torch.no_grad():
-        read_off = model.lens("norm").states(trace.output[-1])
+        read_off = model.lens("norm").states(trace.output[-1], trace.layers[-1])
         expected = model.model(**inputs).logits
     assert torch.equal(read_off.argmax(-1), expected.argmax(-1))
 

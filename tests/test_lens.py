@@ -1,11 +1,15 @@
 """Readings over the vocabulary, against their formulas."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import transformers as hf
 
 import tiny
 from ffscope import LensError, read
+from ffscope.models import lenses
 
 IDS = list(range(4, 12))
 
@@ -80,7 +84,7 @@ def test_raw_is_the_product_with_the_embedding():
     vectors = torch.randn(3, 12)
     lens = read(made).lens("raw")
     expected = vectors @ made.transformer.wte.weight.T
-    torch.testing.assert_close(lens.states(vectors), expected)
+    torch.testing.assert_close(lens.states(vectors, 0), expected)
     torch.testing.assert_close(lens.updates(vectors), expected)
 
 
@@ -89,7 +93,7 @@ def test_raw_reaches_a_narrower_embedding_by_the_models_own_projection():
     made = tiny.make("opt post-norm")
     vectors = torch.randn(3, 12)
     expected = vectors @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
-    torch.testing.assert_close(read(made).lens("raw").states(vectors), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(read(made).lens("raw").states(vectors, 0), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_lens_that_is_not_there():
@@ -115,3 +119,29 @@ def test_a_norm_without_weights_before_a_narrower_embedding():
     v = torch.randn(3, 12)
     expected = (v - v.mean(-1, keepdim=True)) @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
     torch.testing.assert_close(read(made).lens("norm").updates(v), expected.detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_lenses_are_listed_without_torch():
+    code = """
+import sys
+for name in ("torch", "transformers", "numpy"): sys.modules[name] = None
+from ffscope.models.lenses import lens_names
+assert lens_names() == ("norm", "raw"), lens_names()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_module_is_all_that_a_new_lens_needs(tmp_path, monkeypatch):
+    (tmp_path / "twice.py").write_text(
+        "from ffscope.models.lenses.raw import RawLens\n"
+        "class TwiceLens(RawLens):\n"
+        "    def states(self, states, layer):\n"
+        "        return 2 * layer * super().states(states, layer)\n"
+        "LENS = TwiceLens\n"
+    )
+    monkeypatch.setattr(lenses, "__path__", [*lenses.__path__, str(tmp_path)])
+    assert lenses.lens_names() == ("norm", "raw", "twice")
+    model, vectors = read(tiny.make("llama")), torch.ones(3, 12)
+    expected = 4 * model.lens("raw").states(vectors, 2)
+    torch.testing.assert_close(model.lens("twice").states(vectors, 2), expected)
+    monkeypatch.delitem(sys.modules, "ffscope.models.lenses.twice")

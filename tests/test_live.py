@@ -17,13 +17,13 @@ import torch
 import studies
 import tiny
 from ffscope import InputError, LensError, Memory, MemoryNameError, read
-from ffscope.analysis.trace import tell
+from ffscope.analysis.trace import trace_prediction
+from ffscope.cancellation import Stopped
 from ffscope.errors import CoefficientError
-from ffscope.live import coefficients
-from ffscope.live.cancellation import Stopped
+from ffscope.live import prompt
 from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
-from ffscope.models.lens import written
+from ffscope.models.linear_parts import written
 from ffscope.models.loading import lay_out
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -135,7 +135,7 @@ def test_links_are_read_without_torch():
     code = """
 import sys
 for name in ("torch", "transformers", "numpy"): sys.modules[name] = None
-import ffscope.live.interventions, ffscope.live.cancellation
+import ffscope.live.interventions, ffscope.cancellation
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -224,7 +224,7 @@ def test_sentences_of_many_lengths_are_one_pass_of_a_causal_model(name, tokenize
     shapes = count_passes(live, monkeypatch)
     padded = live.coefficients(memory, [*sentences[::-1], []])
     assert shapes == [(15, 16)]  # BOS included
-    monkeypatch.setattr(coefficients, "padded_batches", coefficients.one_length_batches)
+    monkeypatch.setattr(prompt, "padded_batches", prompt.one_length_batches)
     plain = live.coefficients(memory, [*sentences[::-1], []])
     assert len(shapes) == 1 + 15
     assert [len(row) for row in padded] == [*range(15, 0, -1), 0]
@@ -243,7 +243,7 @@ def test_a_model_that_sees_what_follows_is_never_padded(name, tokenizer, monkeyp
 
 def test_no_other_batches_take_less_time():
     def time_of(batches):
-        return sum(coefficients._PASS + len(batch) * max(batch) for batch in batches)
+        return sum(prompt._PASS + len(batch) * max(batch) for batch in batches)
 
     for lengths in ([3, 40, 41, 90, 8, 200, 9, 35], [5] * 8, list(range(20, 60, 5))):
         ordered = sorted(lengths)
@@ -252,16 +252,16 @@ def test_no_other_batches_take_less_time():
             for count in range(8)
             for cuts in itertools.combinations(range(1, 8), count)
         ]
-        batches = coefficients.padded_batches(np.array(lengths))
+        batches = prompt.padded_batches(np.array(lengths))
         assert sorted(np.concatenate(batches).tolist()) == list(range(8))
         assert time_of([np.array(lengths)[batch] for batch in batches]) == min(map(time_of, every))
 
 
 def test_batches_are_not_larger_than_memory_allows():
     lengths = np.array([300, *[10] * 14, 12, 4000, 4000, 5000])
-    batches = coefficients.padded_batches(lengths)
+    batches = prompt.padded_batches(lengths)
     assert [lengths[batch].max() for batch in batches] == [12, 300, 4000, 4000, 5000]
-    assert coefficients.padded_batches(np.array([], dtype=np.int64)) == []
+    assert prompt.padded_batches(np.array([], dtype=np.int64)) == []
 
 
 @pytest.mark.parametrize("name", ["llama", "opt", "qwen3_moe", "t5", "bert"])
@@ -317,7 +317,7 @@ def test_memories_and_texts_that_are_not_there(tokenizer):
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "vit"])
 def test_similar_memories_have_the_highest_cosines(name, tokenizer, monkeypatch):
-    monkeypatch.setattr("ffscope.live.similar._ROWS", 7)
+    monkeypatch.setattr("ffscope.live.why._ROWS", 7)
     live = live_of(name, None if name == "vit" else tokenizer)
     layers = [live.model.layer(i) for i in range(live.model.layers)]
     rows = torch.cat([written(layer, layer.values()) for layer in layers])
@@ -358,7 +358,7 @@ def test_the_grid_is_what_a_plain_loop_reads(name, of, tokenizer, monkeypatch):
     assert reading.grid.layers == list(range(first, model.layers))
     for row, layer in enumerate(reading.grid.layers):
         for p in range(len(reading.ids)):
-            logits = lens.states(getattr(trace, of)[layer][0, p])
+            logits = lens.states(getattr(trace, of)[layer][0, p], layer)
             probabilities = logits.softmax(-1)
             final = int(trace.logits[0, p].argmax())
             best = logits.topk(10).indices.tolist()
@@ -412,9 +412,9 @@ def test_without_interventions_there_is_no_after(tokenizer):
     assert len(reading.distribution) == 20
     assert [choice.before_rank for choice in reading.distribution] == list(range(1, 21))
     assert {choice.after for choice in reading.distribution} == {None}
-    assert reading.steps == tell(live.model, TEXT, memories=5).steps
+    assert reading.steps == trace_prediction(live.model, TEXT, memories=5).steps
     assert live.prompt(TEXT, position=3, memories=2, lens="raw").steps == (
-        tell(live.model, TEXT, position=3, memories=2, lens="raw").steps
+        trace_prediction(live.model, TEXT, position=3, memories=2, lens="raw").steps
     )
 
 
@@ -422,7 +422,7 @@ def test_steps_are_of_the_run_with_the_interventions(tokenizer):
     live = live_of("gpt2", tokenizer)
     reading = live.prompt(TEXT, interventions=CHANGED, memories=22)
     with live.model.edit(**EDIT):
-        assert reading.steps == tell(live.model, TEXT, memories=22).steps
+        assert reading.steps == trace_prediction(live.model, TEXT, memories=22).steps
     held = {one.memory: one.coefficient for step in reading.steps for one in step.memories}
     assert held["L0.3"] == 0
     assert held["L1.7"] == 1.5
@@ -879,7 +879,7 @@ def test_what_cannot_be_generated(tokenizer):
 @pytest.mark.parametrize("lens", ["norm", "raw"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "qwen3_moe", "t5", "granite", "opt", "adaptive_lm"])
 def test_promoters_are_ranked_as_all_values_read_whole(name, lens, tokenizer, monkeypatch):
-    monkeypatch.setattr("ffscope.models.lens._LOGITS", 2**11)  # several chunks a layer
+    monkeypatch.setattr("ffscope.models.lenses.base._LOGITS", 2**11)  # several chunks a layer
     live = live_of(name, tokenizer, lens=lens)
     reading, token = live.model.lens(lens), 40
     logits = torch.cat([reading.values(layer) for layer in range(live.model.layers)])

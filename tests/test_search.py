@@ -1,5 +1,7 @@
 """A model over batches: what it is given, where it stops, and that another device hears the same."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,19 @@ import torch
 import tiny
 from ffscope import read
 from ffscope.corpus.batches import Batch
-from ffscope.errors import ProofError
+from ffscope.corpus.ingest import write_sentences
+from ffscope.errors import ProofError, StudyError
 from ffscope.models.loading import lay_out
-from ffscope.search.execute import Search
+from ffscope.options.corpus import CorpusOptions
+from ffscope.options.search import SearchOptions
+from ffscope.search.engines import engine, engine_names, local
+from ffscope.search.execute import Search, execute
+from ffscope.search.histogram import Histogram
+from ffscope.search.merge import merge
 from ffscope.search.passes import sentence_inputs
+from ffscope.search.plan import make_plan, shards
 from ffscope.search.trigger_keys import coefficients_of
+from ffscope.study.folder import Study
 
 
 def some_batches(count=6):
@@ -31,6 +41,85 @@ def searched(model, **options):
         for batch in some_batches():
             search.run(batch)
     return search.listener.state()
+
+
+@pytest.mark.parametrize("name", ["llama", "opt", "bert"])
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("negative", [False, True])
+def test_merged_shards_are_one_run_bit_for_bit(name, prefixes, negative, tokenizer):
+    model = read(tiny.make(name), tokenizer)
+    options = {"top": 6, "prefixes": prefixes, "negative": negative, "seed": 5, "rarity": 2}
+    batches = list(some_batches(24))
+    whole = execute(Search(model, **options), batches)
+    assert ("low" in whole) == negative
+    generator = np.random.default_rng(1)
+    for parts in (2, 5, 24):
+        numbers = generator.integers(0, parts, len(batches))
+        order = generator.permutation(parts)
+        states = [
+            execute(
+                Search(model, **options), [batches[i] for i in generator.permutation(np.flatnonzero(numbers == part))]
+            )
+            for part in order
+        ]
+        same(merge(states), whole)
+        half = len(states) // 2
+        same(merge([merge(states[half:]), merge(states[:half])]), whole)
+
+
+def test_a_merged_state_goes_on_as_one_that_was_not_split(tokenizer):
+    model, batches = read(tiny.make("llama"), tokenizer), list(some_batches(12))
+    options = {"top": 6, "negative": True}
+    resumed = Search(model, **options)
+    resumed.listener.load(merge([execute(Search(model, **options), batches[start:9:3]) for start in range(3)]))
+    same(execute(resumed, batches[9:]), execute(Search(model, **options), batches))
+
+
+def same(state, other):
+    assert state.keys() == other.keys()
+    for name, tensor in state.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 1.0, 3e4, 1e38])
+def test_sums_are_the_same_in_any_order(size):
+    generator = torch.Generator().manual_seed(0)
+    values = (
+        torch.randn(4096, 7, generator=generator).exp().mul(size).clamp_max(3e38)
+        * torch.tensor([1, -1]).repeat(2048)[:, None]
+    )
+    sums = []
+    for number in range(4):
+        tally = Histogram(7, torch.device("cpu"))
+        for rows in torch.randperm(4096, generator=generator).split(97 + number):
+            tally.sort(values[rows], slice(0, 7))
+        sums.append(tally)
+    if size < 1e30:  # beyond what is promised
+        assert all(torch.equal(tally.total, sums[0].total) for tally in sums)
+    exact = [math.fsum(column) for column in values.T.tolist()]
+    assert sums[0].total.tolist() == pytest.approx(exact, rel=1e-6, abs=4096 * 2.0**-43)
+
+
+def test_shards_are_the_batches_of_the_plan(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("".join(f"{'word ' * (i % 7)}end {i}.\n" for i in range(400)))
+    model = read(tiny.make("llama"), tokenizer)
+    with Study.writing(tmp_path / "study", {}) as study:
+        write_sentences(study, tokenizer, CorpusOptions(str(tmp_path / "text.txt")))
+        plan = make_plan(study, model, SearchOptions(top=3, batch_tokens=50))
+    read_shards = list(shards(plan, study.path("sentences.parquet")))
+    assert [shard.number for shard in read_shards] == list(range(len(read_shards)))
+    assert len(read_shards) > 2
+    firsts = np.cumsum([0, *(len(shard.batches) for shard in read_shards)])
+    assert [shard.first for shard in read_shards] == firsts[:-1].tolist()
+    assert sum(len(batch.sentences) for shard in read_shards for batch in shard.batches) == plan.sentences
+    assert sum(batch.tokens.size for shard in read_shards for batch in shard.batches) == plan.prefixes
+
+
+def test_an_engine_is_found_by_its_modules_name():
+    assert engine_names() == ("local",)
+    assert engine("local") is local
+    with pytest.raises(StudyError, match=r"There is no search engine 'cloud'\. Choose one of: local\."):
+        engine("cloud")
 
 
 def test_a_pass_ends_with_the_last_coefficients(tokenizer):

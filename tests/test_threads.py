@@ -10,9 +10,9 @@ import torch
 
 import tiny
 from ffscope.live.model import Live
-from ffscope.live.threads import Load, Threads, Usage, cores, free_threads, sleep_while_waiting, used_by_others
 from ffscope.memory_name import Memory
 from ffscope.models.loading import lay_out
+from ffscope.web.model_threads import Load, Threads, Usage, cores, free_threads, sleep_while_waiting, used_by_others
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_threads_are_the_cores_that_others_leave_free(cores, busy, threads):
 
 
 def test_they_are_chosen_anew_for_every_question(monkeypatch):
-    monkeypatch.setattr("ffscope.live.threads.cores", lambda: 8.0)
+    monkeypatch.setattr("ffscope.web.model_threads.cores", lambda: 8.0)
     load = [0.0]
     threads = Threads(lambda: load[0])
     assert (threads.choose(), torch.get_num_threads()) == (4, 4)  # never more than torch itself would take

@@ -5,7 +5,7 @@ import torch
 
 import tiny
 from ffscope import InputError, read
-from ffscope.analysis.trace import case, tell
+from ffscope.analysis.trace import case, trace_prediction
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_cases(residual, ff, output, expected):
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "mixtral"])
 def test_the_largest_contributions_come_first(name, tokenizer):
     model = read(tiny.make(name), tokenizer)
-    story = tell(model, "Ab cd", memories=4)
+    story = trace_prediction(model, "Ab cd", memories=4)
     trace = model.trace("Ab cd")
     for step in story.steps:
         m = trace.coefficients[step.layer][0, -1]
@@ -43,7 +43,7 @@ def test_the_largest_contributions_come_first(name, tokenizer):
 
 def test_a_negative_coefficient_promotes_the_opposite(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
-    story = tell(model, "Ab cd", memories=22)
+    story = trace_prediction(model, "Ab cd", memories=22)
     logits = model.lens("norm").values(0)
     negative = next(memory for memory in story.steps[0].memories if memory.coefficient < 0)
     index = int(negative.memory.split(".")[1])
@@ -54,18 +54,18 @@ def test_a_negative_coefficient_promotes_the_opposite(tokenizer):
 
 def test_a_position_that_is_not_there(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
-    assert tell(model, "Ab", position=1).position == 1
+    assert trace_prediction(model, "Ab", position=1).position == 1
     with pytest.raises(InputError, match="There is no position 9: the text has 3 tokens"):
-        tell(model, "Ab", position=9)
+        trace_prediction(model, "Ab", position=9)
 
 
 def test_the_position_is_in_the_middle(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
-    story = tell(model, "Ab cd", position=2)
+    story = trace_prediction(model, "Ab cd", position=2)
     assert story.prediction[0].id == int(torch.argmax(model.trace("Ab cd").logits[0, 2]))
 
 
 def test_layers_can_be_chosen(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
-    whole, part = tell(model, "Ab cd"), tell(model, "Ab cd", layers=[2, 0])
+    whole, part = trace_prediction(model, "Ab cd"), trace_prediction(model, "Ab cd", layers=[2, 0])
     assert part.steps == [whole.steps[2], whole.steps[0]]

@@ -17,7 +17,6 @@ import torch
 
 import tiny
 from ffscope import read
-from ffscope.analysis.triggers import _Stage, rarity
 from ffscope.corpus.batches import batches
 from ffscope.corpus.prefixes import chunks
 from ffscope.errors import CoefficientError, CorpusError, InputError, StudyError
@@ -29,6 +28,7 @@ from ffscope.pipeline import triggers
 from ffscope.search import checkpoint
 from ffscope.search.execute import Search
 from ffscope.search.histogram import BINS, bin_of
+from ffscope.search.plan import rarity
 from ffscope.study.folder import Study
 
 TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a song] / of old. It was late."
@@ -301,10 +301,22 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
 
 
 def test_a_search_begun_with_other_settings_is_not_gone_on_with(llama, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(_Stage, "write", lambda self: 1 / 0)
+    monkeypatch.setattr("ffscope.analysis.triggers.write_tables", lambda *_: 1 / 0)
     for searching, error in ((QUICK, ZeroDivisionError), (replace(QUICK, top=6), StudyError)):
         with pytest.raises(error):
             triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, checkpoint_every=0.0)
+
+
+def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(llama, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("ffscope.analysis.triggers.write_tables", lambda *_: 1 / 0)
+    monkeypatch.setattr(checkpoint, "_FORMAT", 1)
+    for error, message in (
+        (ZeroDivisionError, "zero"),
+        (StudyError, "another version of ffscope.*remove triggers.checkpoint"),
+    ):
+        with pytest.raises(error, match=message):
+            triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK, checkpoint_every=0.0)
+        monkeypatch.setattr(checkpoint, "_FORMAT", 2)
 
 
 @pytest.mark.parametrize("tokens", [1, 37, 5000])

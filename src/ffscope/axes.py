@@ -7,6 +7,8 @@ without jaxtyping (a bare GPU machine, say) runs the same code unchecked.
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 else:
@@ -20,4 +22,7 @@ else:
 
         Float = Int = _Unchecked
 
-__all__ = ["Float", "Int"]
+Array = np.ndarray
+"""A numpy array, whatever its shape."""
+
+__all__ = ["Array", "Float", "Int"]

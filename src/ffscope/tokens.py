@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,15 @@ _SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _BYTES = {chr(byte): byte for byte in _SEEN} | {
     chr(256 + i): byte for i, byte in enumerate(byte for byte in range(256) if byte not in _SEEN)
 }
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, as it was asked for and as it is spelt; the spelling shows whether a space was put in front."""
+
+    asked: str
+    id: int
+    token: str
 
 
 def visible(text: str, longest: int | None = _LONGEST) -> str:

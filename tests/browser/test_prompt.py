@@ -80,7 +80,7 @@ def test_the_grid_has_the_top_token_of_every_layer_and_position(read, model):
     assert [row[0] for row in rows] == ["Layer", "L2", "L1", "L0"]  # the first layer at the bottom
     assert rows[0][1:] == ["<s>", *TEXT.replace(" ", "␣")]
     for row, layer in zip(rows[1:], (2, 1, 0), strict=True):
-        top = [lens.states(trace.output[layer][0, at]).argmax().item() for at in range(POSITIONS)]
+        top = [lens.states(trace.output[layer][0, at], layer).argmax().item() for at in range(POSITIONS)]
         assert row[1:] == [spelling(model.tokenizer, token) for token in top]
     assert link_of(read) == {"text": TEXT}
     is_prediction(read, expected_prediction(model))
@@ -90,7 +90,7 @@ def test_the_grid_can_be_read_from_the_residual_and_coloured_otherwise(browse, r
     read.get_by_label("Read from").select_option("residual")
     is_read(read)
     lens, trace = model.lens("norm"), model.trace(TEXT)
-    top = [lens.states(trace.residual[0][0, at]).argmax().item() for at in range(POSITIONS)]
+    top = [lens.states(trace.residual[0][0, at], 0).argmax().item() for at in range(POSITIONS)]
     expect(read.get_by_role("row").filter(has=read.get_by_role("rowheader", name="L0")).first).to_contain_text("L0")
     assert cells(read.get_by_role("grid"))[3][1:] == [spelling(model.tokenizer, token) for token in top]
     read.get_by_label("Colour by").select_option("entropy")
@@ -111,7 +111,7 @@ def test_arrows_lead_through_the_grid_and_enter_chooses_the_position(read, model
     expect(read.locator("[role=gridcell][tabindex='0']")).to_have_count(1)
     tip = read.get_by_role("tooltip")
     expect(tip).to_contain_text("L1 after a")
-    logits = model.lens("norm").states(model.trace(TEXT).output[1][0, POSITIONS - 2]).float().softmax(-1)
+    logits = model.lens("norm").states(model.trace(TEXT).output[1][0, POSITIONS - 2], 1).float().softmax(-1)
     best = logits.topk(10)
     shown = cells(tip.locator("table"))
     assert [row[0] for row in shown] == [spelling(model.tokenizer, token) for token in best.indices.tolist()]

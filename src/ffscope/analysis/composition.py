@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.search.example_pass import Observer, View

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.corpus.prefixes import prefix_text
 from ffscope.search.example_pass import Examples, Observer, View
 from ffscope.study.folder import Study

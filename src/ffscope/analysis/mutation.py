@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.corpus.prefixes import tokens_of
 from ffscope.models.memory_model import EnoughSeen, MemoryModel
 from ffscope.models.parts import Part

@@ -1,7 +1,6 @@
 """What the triggers of every memory share: surface forms, and meaning beyond them."""
 
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from ffscope.memory_name import Memory
 from ffscope.models.encoder import Encoder, check_folder, find_encoder, is_there
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.bag import Options
-from ffscope.patterns.background import FOLDER, Background
+from ffscope.patterns.background import Background
 from ffscope.patterns.candidates import SHALLOW, Rates
 from ffscope.patterns.describe import describe
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
@@ -76,7 +75,7 @@ def find_patterns(
     patterns, counts = _found(study, table, meanings, progress)
     write_patterns(study, MACHINE, patterns)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **asked, **counts)
-    shutil.rmtree(study.path(FOLDER), ignore_errors=True)
+    meanings.drop()
 
 
 def is_done(study: Study, encoder: str | None, triggers: int | None) -> bool:

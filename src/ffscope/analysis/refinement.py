@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ffscope.axes import Float, Int
+from ffscope.axes import Array, Float, Int
 from ffscope.cases import case
-from ffscope.corpus.batches import Array
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, top
 from ffscope.options.analysis import ExampleOptions, LensOptions
@@ -46,11 +45,11 @@ class Refinement(Observer):
         prediction, ff_top = view.prediction, view.ff_top(layer)
         assert prediction is not None  # a model with a lens predicts
         assert ff_top is not None
-        before, probability, rank = self._residual(view.states.residual[layer], prediction)
+        before, probability, rank = self._residual(view.states.residual[layer], layer, prediction)
         tops = {
             "residual_top": _whole(before),
             "ff_top": _whole(ff_top),
-            "output_top": _whole(self.lens.state_tops(view.states.output[layer])),
+            "output_top": _whole(self.lens.state_tops(view.states.output[layer], layer)),
         }
         return {
             "example": view.examples,
@@ -62,12 +61,12 @@ class Refinement(Observer):
         }
 
     def _residual(
-        self, states: Float[Tensor, "n hidden"], prediction: Int[Tensor, "n"]
+        self, states: Float[Tensor, "n hidden"], layer: int, prediction: Int[Tensor, "n"]
     ) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"], Int[Tensor, "n"]]:
-        """What residuals predict, and how likely the model's prediction is to them and where it ranks."""
+        """What residuals of a layer predict, and how likely the model's prediction is to them and where it ranks."""
         read = []
         for some, wanted in zip(states.split(self.lens.chunk), prediction.split(self.lens.chunk), strict=True):
-            logits = self.lens.states(some)
+            logits = self.lens.states(some, layer)
             read.append((top(logits), probabilities_of(wanted[:, None], logits)[:, 0], rank_of(wanted, logits)))
         tops, probabilities, ranks = map(torch.cat, zip(*read, strict=True))
         return tops, probabilities, ranks

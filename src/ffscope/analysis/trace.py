@@ -9,13 +9,14 @@ from torch import Tensor
 from ffscope.cases import case
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.models.lens import Lens, written
+from ffscope.models.lenses.base import Lens
+from ffscope.models.linear_parts import written
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.tokens import spelling
 from ffscope.trace_types import Contribution, Prediction, PredictionTrace, Step
 
 
-def tell(
+def trace_prediction(
     model: MemoryModel,
     text: str,
     *,
@@ -65,7 +66,7 @@ def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[i
 def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, memories: int) -> Step:
     """The i-th traced layer's part."""
     residual, update, output = (states[i][0, position] for states in (trace.residual, trace.update, trace.output))
-    before, after = (_best(model, lens.states(state), 1)[0] for state in (residual, output))
+    before, after = (_best(model, lens.states(state, trace.layers[i]), 1)[0] for state in (residual, output))
     ff = _best(model, lens.updates(update), 1)[0]
     coefficients = trace.coefficients[i][0, position].float()
     return Step(

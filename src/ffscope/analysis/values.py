@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.errors import LensError
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
 from ffscope.options.analysis import LensOptions

@@ -87,10 +87,10 @@ def trace(
     neither (composition).
     """
     loaded = load_model(model, load)
-    from ffscope.analysis.trace import tell
+    from ffscope.analysis.trace import trace_prediction
 
     layers = None if how.layers is None else parse_layers(how.layers, loaded.layers)
-    traced = tell(loaded, text, layers=layers, memories=how.memories, lens=how.lens, bos=how.bos)
+    traced = trace_prediction(loaded, text, layers=layers, memories=how.memories, lens=how.lens, bos=how.bos)
     if json_:
         out.print_json(json.dumps(asdict(traced)))
     else:

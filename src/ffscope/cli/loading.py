@@ -65,7 +65,7 @@ def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Mode
     if find_spec("torch") is None or find_spec("transformers") is None:
         why = "This machine has no torch or no transformers. Install both, and run ffscope serve again."
         return ModelQueue(None, why=why)
-    from ffscope.live.threads import Threads, sleep_while_waiting
+    from ffscope.web.model_threads import Threads, sleep_while_waiting
 
     sleep_while_waiting()
     return ModelQueue(partial(_load_live, folder, live, reload), before=Threads().choose, report=print_line)

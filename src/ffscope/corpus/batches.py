@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray
+from ffscope.axes import Array
+
 _HELD = 64  # batches' worth of tokens that may wait for others of their length
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ffscope.corpus.batches import Array, Chunk
+from ffscope.axes import Array
+from ffscope.corpus.batches import Chunk
 
 _ROWS = 1024
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.errors import InputError
 from ffscope.labelling.prompts import marked
 from ffscope.memory_name import Memory

@@ -1,15 +1,19 @@
-"""What is done to memories while a model runs, and how a link spells it; no torch."""
+"""What is done to memories while a model runs, how a link spells it, and how it is put in force; no torch."""
 
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ffscope.errors import InputError
+from ffscope.live.responses import Applied, Kind
 from ffscope.memory_name import parse_name
 
-Kind = Literal["zero", "scale", "set"]
+if TYPE_CHECKING:
+    from ffscope.models.memory_model import MemoryModel, Trace
+
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _POSITION = re.compile(r"-?\d{1,9}", re.ASCII)
 _MOST, _LARGEST = 200, 1e6
@@ -78,6 +82,62 @@ class Interventions:
             "set": ",".join(f"{target}:{_spelt(number)}" for target, number in self.set),
             "positions": ",".join(map(str, self.positions or ())),
         }
+
+
+def place(position: int, length: int) -> int:
+    """A position from 0; below 0 it counts from the end."""
+    if not -length <= position < length:
+        raise InputError(
+            f"There is no position {position}: the text has {length} tokens, BOS included, counted from 0."
+        )
+    return position % length
+
+
+def apply(model: "MemoryModel", interventions: Interventions) -> AbstractContextManager[None]:
+    """Within the block, and in this thread, the interventions hold."""
+    return model.edit(
+        zero=[str(target) for target in interventions.zero],
+        scale={str(target): number for target, number in interventions.scale},
+        set={str(target): number for target, number in interventions.set},
+        positions=interventions.positions,
+    )
+
+
+def known(model: "MemoryModel", interventions: Interventions, *, length: int) -> Interventions:
+    """Interventions whose memories and layers the model has, and whose positions a text of that length has."""
+    for target, _, _ in interventions.changes():
+        model.layer(target.layer)
+        if target.memory is not None:
+            model.memory((target.layer, target.memory))
+    placed(interventions, length=length)
+    return interventions
+
+
+def placed(interventions: Interventions, *, length: int) -> list[int] | None:
+    """The positions counted from 0; None where the interventions hold at all of them."""
+    if interventions.positions is None:
+        return None
+    return sorted({place(position, length) for position in interventions.positions})
+
+
+def touched(interventions: Interventions) -> list[int]:
+    """The layers that the interventions change."""
+    return sorted({target.layer for target, _, _ in interventions.changes()})
+
+
+def applied(interventions: Interventions, trace: "Trace", *, position: int) -> list[Applied]:
+    """Each intervention with the coefficient in a run without it, at a position below 0, which counts from the end."""
+    return [
+        Applied(str(target), kind, number, _coefficient(trace, target, position))
+        for target, kind, number in interventions.changes()
+    ]
+
+
+def _coefficient(trace: "Trace", target: Target, position: int) -> float | None:
+    here = trace.coefficients[trace.layers.index(target.layer)][0]
+    if target.memory is None or -position > len(here):
+        return None
+    return here[position, target.memory].item()
 
 
 def _order(target: Target) -> tuple[int, int]:

@@ -2,19 +2,23 @@
 
 from collections.abc import Sequence
 
+from ffscope.cancellation import Stop, never
 from ffscope.errors import LensError
-from ffscope.live.cancellation import Stop, never
-from ffscope.live.coefficients import coefficients_in
-from ffscope.live.editing import known
-from ffscope.live.generating import Generated, can_generate, generate_text, refuse_too_long, refuse_without_words
-from ffscope.live.interventions import Interventions
-from ffscope.live.logit_attribution import Why, explain
-from ffscope.live.promoting import rank_promoters
-from ffscope.live.prompting import PromptReading, read_prompt
-from ffscope.live.ranked import rank_memories
-from ffscope.live.requests import Asked, ask, between
-from ffscope.live.responses import About, By, Promoters, RankedMemories, TextCoefficients
-from ffscope.live.similar import Similar, similar_to
+from ffscope.live.generate import can_generate, generate_text, refuse_too_long, refuse_without_words
+from ffscope.live.interventions import Interventions, known
+from ffscope.live.prompt import Asked, ask, between, coefficients_in, read_prompt
+from ffscope.live.responses import (
+    About,
+    By,
+    Generated,
+    Promoters,
+    PromptReading,
+    RankedMemories,
+    Similar,
+    TextCoefficients,
+    Why,
+)
+from ffscope.live.why import explain, rank_memories, rank_promoters, similar_to
 from ffscope.memory_name import Memory
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ffscope.live.interventions import Kind
+from ffscope.tokens import Token
 from ffscope.trace_types import Step
 
 By = Literal["logit", "size"]
+Kind = Literal["zero", "scale", "set"]
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,6 @@ class PromptReading:
     distribution: list[Choice]
     interventions: list[Applied]
     positions: list[int] | None  # where the interventions hold, counted from 0; None: at every position
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token, as it was asked for and as it is spelt; the spelling shows whether a space was put in front."""
-
-    asked: str
-    id: int
-    token: str
 
 
 @dataclass(frozen=True)

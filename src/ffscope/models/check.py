@@ -105,7 +105,7 @@ def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls
                     f"{type(model.model).__name__} has an unembedding but gives no logits, so the lens cannot be proven."
                 )
             last = trace.layers[-1]
-            errors[LENS] = {last: relative_error(model.lens("norm").states(trace.output[last]), trace.logits)}
+            errors[LENS] = {last: relative_error(model.lens("norm").states(trace.output[last], last), trace.logits)}
     return errors, trace, calls
 
 

@@ -20,7 +20,7 @@ from ffscope.errors import LayoutError
 from ffscope.models.families import Block, Dense, Experts, Family, Top
 from ffscope.models.hooks import find, first_tensor, hooked
 from ffscope.models.inputs import RUNNING, logits_of, random_inputs
-from ffscope.models.lens import NormLens
+from ffscope.models.lenses.norm import NormLens
 from ffscope.models.parts import activation
 from ffscope.models.tolerance import relative_error, sum_error, tolerance
 from ffscope.models.unembedding import unembedding
@@ -297,7 +297,7 @@ def _tops(model: Any, seen: _Seen, path: str, layout: Block) -> tuple[Top, ...]:
         return ()
     for top in _top_candidates(model, seen, path, layout):
         try:
-            logits = NormLens(model, top, unembedding(head)).states(state)
+            logits = NormLens(model, top, unembedding(head)).logits(state)
         except RUNNING:  # a module that wants more than the state
             continue
         for scale in (1.0, _fitted(wanted, logits)):

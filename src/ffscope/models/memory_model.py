@@ -19,7 +19,8 @@ from ffscope.models.feed_forward import FeedForward, Keys
 from ffscope.models.hooks import listening
 from ffscope.models.inputs import Inputs, Source, encode, logits_of, positions, random_inputs, run
 from ffscope.models.layout import feed_forwards, find_top
-from ffscope.models.lens import Lens, make_lens
+from ffscope.models.lenses import make_lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.parts import Part, Reader
 
 logger = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ class MemoryModel:
         return self.layer(layer).values()
 
     def lens(self, name: str = "norm") -> Lens:
-        """How vectors are read over the vocabulary: `norm` or `raw`."""
+        """How vectors are read over the vocabulary; `ffscope.models.lenses` has one module for each lens."""
         if name not in self._lenses:
             self._lenses[name] = make_lens(name, self.model, self.top, self._layers)
         return self._lenses[name]

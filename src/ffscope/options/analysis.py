@@ -3,13 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from ffscope.errors import LensError
+from ffscope.models.lenses import check_lens_name, lens_names
 from ffscope.options.fields import Help, StudyOptions
-
-
-def lens_names() -> tuple[str, ...]:
-    """The lenses that there are."""
-    return ("norm", "raw")
 
 
 @dataclass(frozen=True)
@@ -21,8 +16,7 @@ class LensOptions(StudyOptions):
     ] = "norm"
 
     def __post_init__(self) -> None:
-        if self.lens not in lens_names():
-            raise LensError(f"There is no lens {self.lens!r}. Choose one of: {', '.join(lens_names())}.")
+        check_lens_name(self.lens)
 
 
 @dataclass(frozen=True)

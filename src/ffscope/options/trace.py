@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from ffscope.options.analysis import lens_names
+from ffscope.models.lenses import lens_names
 from ffscope.options.fields import Checked, Help
 
 

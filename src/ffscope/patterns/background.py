@@ -1,14 +1,12 @@
 """The triggers of a study and the text at large, with what they mean, and what that makes likely."""
 
-import json
-import shutil
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import Rates
 from ffscope.patterns.clustering import Chance, unit
 from ffscope.patterns.conditional_background import ConditionalBackground
@@ -19,8 +17,8 @@ from ffscope.patterns.subjects import Words, read_documents
 from ffscope.patterns.topics import topics_of
 from ffscope.progress import Progress, ProgressCallback
 from ffscope.study.folder import Study
+from ffscope.study.resumable import ResumableFolder
 
-FOLDER, _NOTE = ".patterns", "begun.json"
 _READ = 200_000  # prefixes of the sample whose meaning is read
 _SAID = 2  # content words that a prefix must have, to mean something: shorter ones are alike for having said little
 _SENTENCES = 4096  # whose vectors are put by at once
@@ -41,10 +39,9 @@ class Background:
     def read(self, reader: Reader | None, asked: dict[str, Any], progress: ProgressCallback) -> None:
         """Read the meaning of all of them, some sentences at a time; what is read is put by, so that a stop loses little."""
         self.both = both = _both(self.distinct, self.drawn)
-        if reader is None:
-            vectors = Vectors(*np.zeros((2, len(both), 1), dtype=np.float16))
-        else:
-            vectors = self._kept(reader, both, asked, progress)
+        self._folder = ResumableFolder(self.study, "patterns", [asked, len(both)])
+        nothing = Vectors(*np.zeros((2, len(both), 1), dtype=np.float16))
+        vectors = nothing if reader is None else self._kept(reader, both, progress)
         vectors.whole[both.content < _SAID] = 0
         count = len(self.distinct)
         whole, last = (_centred(some, both.length, count) for some in vectors)
@@ -52,15 +49,7 @@ class Background:
         self.whole, self.last = whole[:count], last[:count]
         self.drawn_whole, self.drawn_last = whole[count:], last[count:]
 
-    def _kept(self, reader: Reader, both: Prefixes, asked: dict[str, Any], progress: ProgressCallback) -> Vectors:
-        folder = self.study.path(FOLDER)
-        note = folder / _NOTE
-        wanted = json.dumps([asked, len(both)])
-        if not note.is_file() or note.read_text(encoding="utf-8") != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            self.study.make_folder(FOLDER)
-            with self.study.replacing(f"{FOLDER}/{_NOTE}") as path:
-                path.write_text(wanted, encoding="utf-8")
+    def _kept(self, reader: Reader, both: Prefixes, progress: ProgressCallback) -> Vectors:
         kept = learn(reader, both, seed=self.seed)
         whole, last = (np.zeros((len(both), kept.width), dtype=np.float16) for _ in range(2))
         order = np.argsort(both.row, kind="stable")
@@ -69,20 +58,13 @@ class Background:
             progress(Progress("patterns: meaning", first, len(rows)))
             end = starts[first + _SENTENCES] if first + _SENTENCES < len(rows) else len(order)
             chosen = np.sort(order[starts[first] : end])
-            whole[chosen], last[chosen] = self._piece(f"{FOLDER}/{first:08}.npy", reader, kept, both.take(chosen))
+            whole[chosen], last[chosen] = _piece(self._folder, f"{first:08}.npy", reader, kept, both.take(chosen))
         progress(Progress("patterns: meaning", len(rows), len(rows)))
         return Vectors(whole, last)
 
-    def _piece(self, file: str, reader: Reader, kept: Projection, prefixes: Prefixes) -> Vectors:
-        """The vectors of some prefixes, read now or put by before."""
-        with suppress(OSError, ValueError, EOFError):  # not there, or broken
-            held = np.load(self.study.path(file))
-            if held.shape == (2, len(prefixes), kept.width):
-                return Vectors(*held)
-        made = read_vectors(reader, kept, prefixes)
-        with self.study.replacing(file) as path, path.open("wb") as out:
-            np.save(out, np.stack(made))
-        return made
+    def drop(self) -> None:
+        """Remove what was put by, when the stage is noted as done."""
+        self._folder.drop()
 
     def at_large(self) -> Sample:
         """What the text at large makes likely."""
@@ -100,6 +82,18 @@ class Background:
             last=Chance(self.drawn_last[with_last], self.seed, lemma[with_last]),
             given=ConditionalBackground(self.drawn, self.drawn_whole, self.seed),
         )
+
+
+def _piece(folder: ResumableFolder, file: str, reader: Reader, kept: Projection, prefixes: Prefixes) -> Vectors:
+    """The vectors of some prefixes, read now or put by before."""
+    with suppress(OSError, ValueError, EOFError):  # not there, or broken
+        held = np.load(folder.path(file))
+        if held.shape == (2, len(prefixes), kept.width):
+            return Vectors(*held)
+    vectors = read_vectors(reader, kept, prefixes)
+    with folder.writing(file) as path, path.open("wb") as out:
+        np.save(out, np.stack(vectors))
+    return vectors
 
 
 def _both(one: Prefixes, other: Prefixes) -> Prefixes:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.words import CLASSES
 

@@ -4,7 +4,7 @@ from math import erfc, sqrt
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import SHALLOW, Form, mixed
 from ffscope.patterns.prefixes import Prefixes
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import CLASS_OF, form_code
 from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.shallow import Shared

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.corpus.prefixes import tokens_of
 from ffscope.models.encoder import Encoder
 from ffscope.models.memory_model import MemoryModel

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.words import Lexicon, words_of
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.study.folder import Study

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import Rates, gather
 from ffscope.patterns.clustering import Chance, Linked, link, without_repeats
 from ffscope.patterns.conditional_background import ConditionalBackground, Subject

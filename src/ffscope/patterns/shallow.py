@@ -7,7 +7,7 @@ from math import log
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import CLASS_OF, SHALLOW, Candidates, Form, Rates, gather
 from ffscope.patterns.pattern import LEAST, MOST
 from ffscope.patterns.prefixes import Prefixes

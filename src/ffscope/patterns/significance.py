@@ -4,7 +4,7 @@ from math import exp, lgamma, log, log1p
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 
 SMALLEST = 1e-300  # a probability that is smaller is written as this
 

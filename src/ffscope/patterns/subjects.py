@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pyarrow.parquet as pq
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.candidates import CONTENT, Codes, Form, mixed
 from ffscope.patterns.describe import quoted
 from ffscope.patterns.prefixes import Prefixes

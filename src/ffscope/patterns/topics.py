@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.patterns.clustering import unit
 from ffscope.patterns.prefixes import Prefixes
 

@@ -5,7 +5,7 @@ from importlib.resources import files
 import numpy as np
 import regex
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 
 # Scripts that are written without spaces give one word for each character, so that runs of them are n-grams.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-Array = np.ndarray
+from ffscope.axes import Array
+
 _NOWHERE = np.iinfo(np.int32).max
 
 

@@ -107,7 +107,7 @@ class Accumulators:
 
     def end(self) -> None:
         """The batch has passed."""
-        self.tally.watch(self._best, self._rows)
+        self.tally.watch(self._best)
         if self._at_the_end:
             self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
             if self.low is not None and self._lowest is not None:
@@ -127,12 +127,13 @@ class Accumulators:
             self.sample.watch(coefficients[:, columns], prefixes, columns)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """What a checkpoint keeps, and `merge` takes."""
         self._sort()
         tables = {"top": self.top, "sample": self.sample, **({"low": self.low} if self.low else {})}
         for table in tables.values():
             table.merge()
-        return {**self.tally.state(), **{name: table.keys for name, table in tables.items()}}
+        keys = {name: table.keys for name, table in tables.items()}
+        return {**self.tally.state(), **keys, "sample_rank": self.sample.ranks()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from a checkpoint."""

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffscope.axes import Int
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array, Int
 from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.errors import CorpusError
-from ffscope.models.lens import Lens
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel, States
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.passes import bos_of, by_length, sentence_inputs
@@ -47,7 +46,9 @@ class View:
     @cached_property
     def prediction(self) -> Int[Tensor, "n"] | None:
         """The model's own prediction, whatever the lens; None where it has no unembedding."""
-        return None if self.model.top is None else self.model.lens("norm").state_tops(self.states.output[-1])
+        if self.model.top is None:
+            return None
+        return self.model.lens("norm").state_tops(self.states.output[-1], self.model.layers - 1)
 
     def ff_top(self, layer: int) -> Int[Tensor, "n"] | None:
         """What a layer's update predicts; read once, since composition and refinement both ask."""

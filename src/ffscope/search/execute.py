@@ -1,7 +1,8 @@
 """One pass of a model over batches of sentences, with every memory listened to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -9,12 +10,11 @@ from torch import Tensor
 
 from ffscope.corpus.batches import Batch
 from ffscope.errors import CoefficientError, MemoryNameError, ProofError
-from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import EnoughSeen, MemoryModel
 from ffscope.models.parts import Part
 from ffscope.options.search import Prefixes
 from ffscope.search.accumulators import Accumulators, BatchInfo
-from ffscope.search.passes import sentence_inputs
+from ffscope.search.passes import first_token, sentence_inputs
 from ffscope.search.sample import mix
 from ffscope.tokens import visible
 
@@ -47,24 +47,11 @@ class Search:
     ) -> None:
         """One in `rarity` prefixes is picked for the histograms and the samples."""
         self.model, self.rarity, self.seed = model, rarity, seed
-        self.bos = bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
-        self.groups: list[Group] = []
-        names, before, columns = [], 0, 0  # before: memories of earlier layers
-        for layer, count in enumerate(model.memories):
-            for part in model.layer(layer).parts if layers is None or layer in layers else ():
-                numbers, within = _chosen(part, memories)
-                if len(numbers):
-                    names.append(numbers + before)
-                    self.groups.append(Group(layer, part, numbers, within, slice(columns, columns + len(numbers))))
-                    columns += len(numbers)
-            before += count
-        if not names:
-            raise MemoryNameError(
-                "None of these layers has any of these memories. Choose others with --layers and --memories."
-            )
-        self.listener = Accumulators(
-            torch.cat(names).to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed
-        )
+        self.bos = first_token(model, bos=bos)
+        self.groups = groups_of(model, layers, memories)
+        befores = [0, *accumulate(model.memories)]  # memories of earlier layers
+        names = torch.cat([group.memories + befores[group.layer] for group in self.groups])
+        self.listener = Accumulators(names.to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed)
         self._running = False
         self._unheard: set[Part] = set()
 
@@ -148,6 +135,31 @@ class Search:
                 stack.enter_context(group.part.tap(keep))
             self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
         return [heard[g.part] if g.within is None else heard[g.part][..., g.within] for g in self.groups]
+
+
+def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] | None) -> list[Group]:
+    """The memories of a model that are searched: all, or those with some numbers in some layers."""
+    groups: list[Group] = []
+    columns = 0
+    for layer in range(model.layers):
+        for part in model.layer(layer).parts if layers is None or layer in layers else ():
+            numbers, within = _chosen(part, memories)
+            if len(numbers):
+                groups.append(Group(layer, part, numbers, within, slice(columns, columns + len(numbers))))
+                columns += len(numbers)
+    if not groups:
+        raise MemoryNameError(
+            "None of these layers has any of these memories. Choose others with --layers and --memories."
+        )
+    return groups
+
+
+def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """What a search keeps of some batches, such as those of a shard; `merge` makes one state of several."""
+    with search.listening():
+        for batch in batches:
+            search.run(batch)
+    return search.listener.state()
 
 
 def _chosen(part: Part, memories: list[int] | None) -> tuple[Tensor, Any]:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 from ffscope.models.inputs import Inputs, bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.study.folder import Study
@@ -18,6 +18,11 @@ def sentence_inputs(model: MemoryModel, tokens: Array, bos: int | None) -> Input
     if getattr(config, "is_encoder_decoder", False):
         given["decoder_input_ids"] = _behind(config.decoder_start_token_id, sentences)
     return model.encode(given)
+
+
+def first_token(model: MemoryModel, *, bos: bool) -> int | None:
+    """What a search puts before every sentence: BOS, where that is wanted and the model has it."""
+    return bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
 
 
 def bos_of(study: Study, model: MemoryModel) -> int | None:

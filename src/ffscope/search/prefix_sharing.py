@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffscope.corpus.batches import Array
+from ffscope.axes import Array
 
 
 class Shared(NamedTuple):

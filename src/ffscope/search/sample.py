@@ -38,6 +38,10 @@ class RunningSample(Table):
         chance = _chance(mix(prefixes, self.seed).int(), self._names[memories, None]).long()
         return torch.where(keys == EMPTY, -1, (chance << 32) | (LAST_PREFIX - prefixes))
 
+    def ranks(self) -> Int[Tensor, "memory few"]:
+        """What the keys that are kept are ordered by; -1 where there is none."""
+        return self.rank(self.keys, torch.arange(len(self.keys), device=self.keys.device))
+
     def load(self, keys: Int[Tensor, "memory few"]) -> None:
         """Go on from keys that were kept before."""
         self.keys.copy_(keys)

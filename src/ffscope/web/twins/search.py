@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ffscope.live.responses import Promoters, Token
+from ffscope.live.responses import Promoters
 from ffscope.memory_name import Memory
 from ffscope.queries.layer import measures_of
 from ffscope.queries.search import Promoted, Wanted, search
 from ffscope.queries.tables import Tables
+from ffscope.tokens import Token
 from ffscope.web.twins.rows import Row, shown
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from ffscope.axes import Float
 from ffscope.errors import LensError
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.lens import NormLens, written
+from ffscope.models.lenses.norm import NormLens
+from ffscope.models.linear_parts import written
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.tolerance import tolerance
 
@@ -48,7 +49,7 @@ def logit_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: i
     held = _factor(lens.update_scores(state), scores - nothing, limit=_limit(model), what="the logits")
     band = lens.unembedding.band
     return LinearLogit(
-        logit=_minus(lens.states(state).double(), a, b).item(),
+        logit=_minus(lens.logits(state).double(), a, b).item(),
         total=_minus(scores, a, b).item(),
         along=held * _direction(lambda vector: _minus(lens.update_scores(vector), a, b).double(), state),
         bias=_minus(nothing, a, b).item(),

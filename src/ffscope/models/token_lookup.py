@@ -1,10 +1,9 @@
 """A token that a person names."""
 
 from ffscope.errors import InputError
-from ffscope.live.responses import Token
 from ffscope.models.inputs import token_ids
 from ffscope.models.memory_model import MemoryModel
-from ffscope.tokens import find_tokens, spelling, visible, vocabulary_of
+from ffscope.tokens import Token, find_tokens, spelling, visible, vocabulary_of
 
 _LISTED = 10  # tokens that share a spelling
 

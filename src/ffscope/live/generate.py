@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
+from ffscope.cancellation import Stop
 from ffscope.corpus.sentences import reads_words
 from ffscope.errors import InputError
-from ffscope.live.cancellation import Stop
-from ffscope.live.editing import apply, placed
-from ffscope.live.interventions import Interventions
-from ffscope.live.requests import Asked, heeding
+from ffscope.live.interventions import Interventions, apply, placed
+from ffscope.live.prompt import Asked, heeding
 from ffscope.live.responses import Generated
 from ffscope.models.inputs import RUNNING
 from ffscope.models.memory_model import MemoryModel

@@ -1,0 +1,81 @@
+"""What a search found, as tables of the study."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from ffscope.corpus.prefixes import locate
+from ffscope.search.execute import Group
+from ffscope.search.histogram import ABOVE_ZERO
+from ffscope.search.merge import State
+from ffscope.search.trigger_keys import EMPTY, coefficients_of, prefixes_of
+from ffscope.study.folder import Study
+from ffscope.study.schemas import SCHEMAS
+
+
+def write_tables(study: Study, groups: list[Group], state: State) -> None:
+    """Write triggers.parquet, memories.parquet, and negative_triggers.parquet where the lowest were kept too."""
+    held = {name: tensor.cpu() for name, tensor in state.items()}
+    names = _names(groups)
+    _write_table(study, "triggers.parquet", _triggers(study, names, held["top"]))
+    if "low" in held:
+        lowest = _triggers(study, names, held["low"])
+        lowest["coefficient"] = -lowest["coefficient"]
+        _write_table(study, "negative_triggers.parquet", lowest)
+    _write_table(study, "memories.parquet", {**names, **_counts(study, held)})
+
+
+def _write_table(study: Study, name: str, columns: dict[str, Any]) -> None:
+    with study.table(name) as writer:
+        writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[name]), row_group_size=2**16)
+
+
+def _names(groups: list[Group]) -> dict[str, Any]:
+    """The layer and the number in it of every memory that was searched."""
+    layers = [np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups]
+    numbers = [group.memories.numpy().astype(np.int32) for group in groups]
+    return {"layer": np.concatenate(layers), "memory": np.concatenate(numbers)}
+
+
+def _triggers(study: Study, names: dict[str, Any], keys: Tensor) -> dict[str, Any]:
+    """The columns of a table of triggers: by layer, memory and rank."""
+    row, rank = (column.numpy() for column in (keys != EMPTY).nonzero().unbind(1))
+    kept = keys[keys != EMPTY]
+    places = locate(study.path("sentences.parquet"), prefixes_of(kept).numpy())
+    return {
+        "layer": names["layer"][row],
+        "memory": names["memory"][row],
+        "rank": (rank + 1).astype(np.int32),
+        "coefficient": coefficients_of(kept).numpy(),
+        "sentence": places.sentences,
+        "position": places.positions,
+        "next_token": places.next_tokens,
+    }
+
+
+def _counts(study: Study, state: State) -> dict[str, Any]:
+    """The columns of the table of memories."""
+    sampled = state["sample"].sort(1, descending=True).values  # by coefficient, for a reader's eye
+    present = sampled != EMPTY
+    places = locate(study.path("sentences.parquet"), prefixes_of(sampled[present]).numpy())
+    histogram = state["histogram"]
+    seen = histogram.sum(1)
+    bins = np.arange(len(histogram) + 1) * histogram.shape[1]
+    samples = np.concatenate([[0], present.sum(1).cumsum(0).numpy()])
+    return {
+        "seen": seen.numpy(),
+        "fired": histogram[:, ABOVE_ZERO].sum(1).numpy(),
+        "mean": ((state["total_coarse"] + state["total_fine"]) / seen).float().numpy(),
+        "maximum": state["maximum"].numpy(),
+        "histogram": _lists(bins, histogram.flatten().numpy()),
+        "sample_coefficients": _lists(samples, coefficients_of(sampled[present]).numpy()),
+        "sample_sentences": _lists(samples, places.sentences),
+        "sample_positions": _lists(samples, places.positions),
+    }
+
+
+def _lists(offsets: Any, values: Any) -> pa.ListArray:
+    kind = np.float32 if values.dtype == np.float32 else np.int32
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values.astype(kind)))
