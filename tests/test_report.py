@@ -19,12 +19,13 @@ from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
 from ffscope.queries import predictive_values
 from ffscope.report import bootstrap
+from ffscope.report.agreement_by_probability import bin_edges
+from ffscope.report.catalogue import figures
 from ffscope.report.command import reproduce
-from ffscope.report.figures import FORMS, figure, figures
-from ffscope.report.labels import LABELS
+from ffscope.report.drawn_figure import FORMS, draw, draw_all
 from ffscope.report.page import write_report
-from ffscope.report.summary import bin_edges, summarise
-from ffscope.report.words import percent, sentence, telling
+from ffscope.report.summary import headlines, sentence, summarise
+from ffscope.report.wording import percent
 from ffscope.study.folder import Study
 from ffscope.study.public import public
 from studies import make_study, write_corpus
@@ -216,7 +217,7 @@ def test_a_summary_is_the_same_every_time(study, summary):
 
 
 def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
-    drawn = figures(summary)
+    drawn = draw_all(summary)
     assert [one.name for one in drawn] == list(FIGURES)
     for name in FIGURES:
         files = {form: study.path(f"figures/{name}.{form}").read_bytes() for form in FORMS}
@@ -224,21 +225,21 @@ def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
         assert list(files) == ["png", "svg", "pdf", "html", "json"]
         assert png.startswith(b"\x89PNG")
         assert pdf.startswith(b"%PDF-")
-        assert json.loads(spec) == figure(name, summary).spec
+        assert json.loads(spec) == draw(name, summary).spec
         assert svg.startswith(b"<svg")
         assert not re.search(rb'(src|href)\s*=\s*"(https?:)?//', html)
         assert b"layer" in svg or name == "agreement_by_probability"
 
 
 def test_a_figure_draws_itself_in_a_notebook(summary):
-    assert figure("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
+    assert draw("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
 
 
 def test_a_figure_that_is_not_there_is_named(summary):
     with pytest.raises(StudyError, match="no figure 'case'. The figures are: patterns, mutation, agreement"):
-        figure("case", summary)
+        draw("case", summary)
     with pytest.raises(StudyError, match="has nothing for the figure 'cases' yet. It has: agreement"):
-        figure("cases", {"agreement": summary["agreement"]})
+        draw("cases", {"agreement": summary["agreement"]})
 
 
 class Page(HTMLParser):
@@ -276,7 +277,7 @@ def test_the_report_says_what_each_figure_shows(study, summary):
     page.feed(study.path("report.html").read_text())
     for name in FIGURES:
         assert sentence(name, summary) in page.text
-    assert len(telling(summary)) == 6
+    assert len(headlines(summary)) == 6
     assert reproduce(public(study)) in page.text
 
 
@@ -322,7 +323,7 @@ def test_a_folder_named_like_a_pattern_reads_its_own_tables_alone(study, tmp_pat
 def test_bins_with_the_same_label_stay_apart(summary):
     entry = {**summary["agreement_by_probability"]}
     entry["bins"] = [{**entry["bins"][0], "from": 1.00001, "to": 1.00002, "value": 0.02}] * 2
-    svg = figure("agreement_by_probability", {"agreement_by_probability": entry}).svg()
+    svg = draw("agreement_by_probability", {"agreement_by_probability": entry}).svg()
     assert "4%" not in re.findall(r">([\d.]+%)<", svg)
 
 
@@ -337,7 +338,8 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     assert "negative" not in sentence("active", made)
     assert "in layer 1 and by" in sentence("mutation", made)
     page = study.path("report.html").read_text()
-    assert all(f">{escape(LABELS[name])}</th>" in page for name in ("agreement", "last", "next_rank", "active"))
+    shown = {"agreement": "agreement", "mutation": "last", "next_rank": "next_rank", "active": "active"}
+    assert all(f">{escape(figures()[name].labels[series])}</th>" in page for name, series in shown.items())
 
 
 def altered(summary, name, **series):
@@ -365,5 +367,5 @@ def test_exceptions_draw_whole_examples():
 def test_a_figure_of_one_layer_has_one_label(summary):
     entry = {**summary["zero_agreement"], "layer": [0], "model_layers": 1}
     entry["series"] = {"zero_agreement": {part: some[:1] for part, some in entry["series"]["zero_agreement"].items()}}
-    svg = figure("zero_agreement", {"zero_agreement": entry}).svg()
+    svg = draw("zero_agreement", {"zero_agreement": entry}).svg()
     assert ">-1<" not in svg.replace("−", "-")
