@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from html import escape
 from html.parser import HTMLParser
@@ -11,14 +13,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import ffscope
 import tiny
+from explorer import app_of, client_of
 from ffscope import read
 from ffscope.errors import StudyError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
-from ffscope.queries import predictive_values
-from ffscope.report import bootstrap
+from ffscope.queries import predictive_values, reading
+from ffscope.report import bootstrap, catalogue
 from ffscope.report.agreement_by_probability import bin_edges
 from ffscope.report.catalogue import figures
 from ffscope.report.command import reproduce
@@ -369,3 +373,84 @@ def test_a_figure_of_one_layer_has_one_label(summary):
     entry["series"] = {"zero_agreement": {part: some[:1] for part, some in entry["series"]["zero_agreement"].items()}}
     svg = draw("zero_agreement", {"zero_agreement": entry}).svg()
     assert ">-1<" not in svg.replace("−", "-")
+
+
+OUTSIDE = """
+from ffscope.report.figure import Figure
+from ffscope.report.series import by_layer
+
+
+def series(source):
+    columns = source.tables.columns("memories", "layer", "mean")
+    columns["positive"] = columns["mean"] > 0
+    layers, shares = by_layer(columns, "positive", source.share)
+    return {"layer": layers, "series": {"positive": shares}}
+
+
+def chart(entry):
+    from ffscope.report import drawing
+
+    return drawing.share_bars(entry, "positive", "memories with a positive mean")
+
+
+FIGURE = Figure(
+    name="positive", title="Positive <memories>", stage="memories", series=series, chart=chart,
+    sentence=lambda entry: "Some are.", headline=lambda entry: "some are positive",
+)
+TABLE = Figure(
+    name="means", title="Means <of> layers", stage="memories", series=series, sentence=lambda entry: "All of them.",
+    rows=lambda tables, entry: [{"layer": layer, "what": "<b>\\u202e"} for layer in entry["layer"]],
+    labels={"what": "hostile text"},
+)
+"""
+
+
+def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study, tmp_path, monkeypatch):
+    (tmp_path / "outside_figures.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = ("outside_figures:FIGURE", "outside_figures:TABLE")
+    monkeypatch.setattr("ffscope.report.catalogue.FIGURES", (*catalogue.FIGURES, *rows))
+    folder = shutil.copytree(study.folder, tmp_path / "study")
+    with Study.adding(folder) as copy:
+        copy.finish("memories", {}, seconds=0.0)  # stands for a stage of that package
+        write_report(copy)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert list(summary["positive"]) == ["layer", "series", "model_layers"]
+    drawn = ffscope.open(folder).figure("positive")
+    assert drawn._repr_mimebundle_()["text/plain"] == "Positive <memories>"
+    assert "stated in the paper" not in json.dumps(drawn.spec)
+    assert json.loads((folder / "figures" / "positive.json").read_text()) == drawn.spec
+    assert [one.name for one in draw_all(summary)] == [*FIGURES, "positive"]
+    assert headlines(summary)[-1] == "some are positive"
+    page = (folder / "report.html").read_text()
+    assert "<b>Positive &lt;memories&gt;</b>" in page
+    assert '<h2 id="means">Means &lt;of&gt; layers</h2>' in page
+    assert "<th>hostile text</th>" in page
+    assert "<bdi>&lt;b&gt;" in page
+    assert "\u202e" not in page
+    with client_of(app_of(folder)) as client:
+        assert client.get("/index.json").json()["figures"][-1]["number"] is None
+
+
+def test_figures_are_known_without_what_draws_them():
+    code = """
+import sys
+for name in ("torch", "transformers", "altair", "vl_convert", "jinja2"): sys.modules[name] = None
+from ffscope.report.catalogue import figures
+from ffscope.report.summary import headlines, summarise
+assert len(figures()) == 13
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+
+
+def test_missing_numbers_are_nan_in_columns(study):
+    with reading(study) as tables:
+        columns = tables.arrays(
+            "SELECT * FROM (VALUES (1, 0.5::FLOAT, 'a'), (NULL, NULL, NULL)) AS t(whole, real, text)"
+        )
+    assert [column.dtype for column in columns.values()] == [np.float64, np.float32, np.object_]
+    assert columns["whole"][0] == 1
+    assert np.isnan(columns["whole"][1])
+    assert np.isnan(columns["real"][1])
+    assert columns["text"].tolist() == ["a", None]

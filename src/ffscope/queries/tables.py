@@ -144,7 +144,7 @@ def _array(column: Any) -> np.ndarray:
     if not missing.any():
         return np.asarray(column)
     if column.dtype.kind == "O":
-        return column.filled(None)
+        return np.where(missing, np.array(None), np.asarray(column))
     return column.astype(column.dtype if column.dtype.kind == "f" else np.float64).filled(np.nan)
 
 
