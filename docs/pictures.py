@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ffscope import load, terminal
 from ffscope.analysis.trace import tell
-from ffscope.report.figures import figures
+from ffscope.report.drawn_figure import draw_all
 
 HERE = Path(__file__).parent
 
@@ -34,7 +34,7 @@ def draw_trace() -> None:
 
 def draw_figures(folder: Path) -> None:
     """Every figure of a summary."""
-    for figure in figures(json.loads((folder / "summary.json").read_text())):
+    for figure in draw_all(json.loads((folder / "summary.json").read_text())):
         figure.save(folder / f"{figure.name}.svg")
 
 

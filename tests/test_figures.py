@@ -18,9 +18,9 @@ from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import Pattern
 from ffscope.queries.layer import layer_page
 from ffscope.queries.tables import Tables
-from ffscope.report.figures import FORMS, figure
-from ffscope.report.labels import LABELS
-from ffscope.report.layer import layer_figures
+from ffscope.report.catalogue import figures
+from ffscope.report.drawn_figure import FORMS, draw
+from ffscope.report.histograms import layer_histograms
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
 from ffscope.web.export import export
@@ -164,7 +164,7 @@ def test_no_text_ends_the_block_it_is_in():
 def test_half_a_character_in_a_name_is_written_all_the_same(summary, tmp_path):
     entry = summary["patterns"]
     names = {"a\ud800": entry["annotators"]["machine"], "machine": entry["annotators"]["machine"]}
-    drawn = figure("patterns", {"patterns": {**entry, "annotators": names}})
+    drawn = draw("patterns", {"patterns": {**entry, "annotators": names}})
     for form in FORMS:
         drawn.save(tmp_path / f"one.{form}")
 
@@ -188,11 +188,11 @@ def layer_axes(part):
 def test_all_annotators_share_one_axis_of_layers(summary):
     layers = {name: shares["layer"] for name, shares in summary["patterns"]["annotators"].items()}
     assert len({tuple(some) for some in layers.values()}) > 1  # people looked at single layers
-    assert set(layer_axes(figure("patterns", summary).spec)) == {(-0.6, 2.6)}
-    widths = {panel["layer"][0]["mark"]["size"] for panel in panels(figure("patterns", summary).spec)}
+    assert set(layer_axes(draw("patterns", summary).spec)) == {(-0.6, 2.6)}
+    widths = {panel["layer"][0]["mark"]["size"] for panel in panels(draw("patterns", summary).spec)}
     assert len(widths) == 1
     two = [name for name in layers if layers[name] == [1]][:1] + [name for name in layers if layers[name] == [0]][:1]
-    assert set(layer_axes(figure("patterns", summary, annotators=two).spec)) == {(-0.6, 1.6)}
+    assert set(layer_axes(draw("patterns", summary, annotators=two).spec)) == {(-0.6, 1.6)}
 
 
 def words(part):
@@ -210,17 +210,17 @@ def words(part):
 
 
 def test_axes_tooltips_and_legends_are_named_for_people(summary, study):
-    specs = [figure(name, summary).spec for name in summary if "figure" in summary[name]]
-    specs += [spec for _, _, spec in layer_figures(layer_page(Tables(study), 1))]
+    specs = [draw(name, summary).spec for name in summary if "figure" in summary[name]]
+    specs += [spec for _, _, spec in layer_histograms(layer_page(Tables(study), 1))]
     for spec in specs:
         shown = set(words(spec))
         assert shown
         assert not [word for word in shown if SHORT.search(word) or "_" in word]
     assert "highest probability in the value's distribution" in set(
-        words(figure("agreement_by_probability", summary).spec)
+        words(draw("agreement_by_probability", summary).spec)
     )
-    assert "rank of the next token in the value (1 = top)" in set(words(figure("next_rank", summary).spec))
-    assert ">rank of the next token in the value (1 = top)<" in figure("next_rank", summary).svg()
+    assert "rank of the next token in the value (1 = top)" in set(words(draw("next_rank", summary).spec))
+    assert ">rank of the next token in the value (1 = top)<" in draw("next_rank", summary).svg()
 
 
 def test_the_reports_tables_are_named_for_people(study):
@@ -231,13 +231,12 @@ def test_the_reports_tables_are_named_for_people(study):
 
 
 def test_every_series_has_its_label(summary):
-    for entry in summary.values():
-        for name in entry.get("series", {}):
-            assert (name if entry["figure"] != 11 else f"case {name}") in LABELS
+    for name, entry in summary.items():
+        assert set(entry.get("series", {})) <= set(figures()[name].labels)
 
 
 def test_a_bare_figure_has_no_title_but_its_panels(summary):
-    drawn = figure("patterns", summary)
+    drawn = draw("patterns", summary)
     assert f">{drawn.title}<" in drawn.svg()
     assert f">{drawn.title}<" not in drawn.bare().svg()
     assert ">machine<" in drawn.bare().svg()
@@ -248,7 +247,7 @@ def test_the_command_draws_bare_figures(study, tmp_path):
     from ffscope.cli import app
 
     folder = shutil.copytree(study.folder, tmp_path / "study")
-    title = figure("cases", json.loads((folder / "summary.json").read_text())).title
+    title = draw("cases", json.loads((folder / "summary.json").read_text())).title
     before = (folder / "figures" / "cases.pdf").read_bytes()
     assert title in (folder / "figures" / "cases.svg").read_text()
     done = CliRunner().invoke(app, ["report", str(folder), "--bare"])

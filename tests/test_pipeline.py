@@ -22,7 +22,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, options_of, run, triggers
 from ffscope.progress import no_progress
-from ffscope.report.figures import Figure
+from ffscope.report.drawn_figure import DrawnFigure
 from ffscope.stages.mutation import MutationOptions
 from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
@@ -54,7 +54,7 @@ def accounts(folder):
 def quick_figures():
     """Drawing takes longer than all else of such a study, and is tested with the report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
+        patch.setattr(DrawnFigure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
         yield
 
 

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from html import escape
 from html.parser import HTMLParser
@@ -11,20 +13,24 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import ffscope
 import tiny
+from explorer import app_of, client_of
 from ffscope import read
 from ffscope.errors import StudyError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
+from ffscope.queries.tables import reading
 from ffscope.queries.values import predictive_values
-from ffscope.report import bootstrap
+from ffscope.report import bootstrap, catalogue
+from ffscope.report.agreement_by_probability import bin_edges
+from ffscope.report.catalogue import figures
 from ffscope.report.command import reproduce
-from ffscope.report.figures import FORMS, figure, figures
-from ffscope.report.labels import LABELS
+from ffscope.report.drawn_figure import FORMS, draw, draw_all
 from ffscope.report.page import write_report
-from ffscope.report.summary import bin_edges, summarise
-from ffscope.report.words import percent, sentence, telling
+from ffscope.report.summary import headlines, sentence, summarise
+from ffscope.report.wording import percent
 from ffscope.study.folder import Study
 from ffscope.study.public import public
 from studies import make_study, write_corpus
@@ -216,7 +222,7 @@ def test_a_summary_is_the_same_every_time(study, summary):
 
 
 def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
-    drawn = figures(summary)
+    drawn = draw_all(summary)
     assert [one.name for one in drawn] == list(FIGURES)
     for name in FIGURES:
         files = {form: study.path(f"figures/{name}.{form}").read_bytes() for form in FORMS}
@@ -224,21 +230,21 @@ def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
         assert list(files) == ["png", "svg", "pdf", "html", "json"]
         assert png.startswith(b"\x89PNG")
         assert pdf.startswith(b"%PDF-")
-        assert json.loads(spec) == figure(name, summary).spec
+        assert json.loads(spec) == draw(name, summary).spec
         assert svg.startswith(b"<svg")
         assert not re.search(rb'(src|href)\s*=\s*"(https?:)?//', html)
         assert b"layer" in svg or name == "agreement_by_probability"
 
 
 def test_a_figure_draws_itself_in_a_notebook(summary):
-    assert figure("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
+    assert draw("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
 
 
 def test_a_figure_that_is_not_there_is_named(summary):
     with pytest.raises(StudyError, match="no figure 'case'. The figures are: patterns, mutation, agreement"):
-        figure("case", summary)
+        draw("case", summary)
     with pytest.raises(StudyError, match="has nothing for the figure 'cases' yet. It has: agreement"):
-        figure("cases", {"agreement": summary["agreement"]})
+        draw("cases", {"agreement": summary["agreement"]})
 
 
 class Page(HTMLParser):
@@ -276,7 +282,7 @@ def test_the_report_says_what_each_figure_shows(study, summary):
     page.feed(study.path("report.html").read_text())
     for name in FIGURES:
         assert sentence(name, summary) in page.text
-    assert len(telling(summary)) == 6
+    assert len(headlines(summary)) == 6
     assert reproduce(public(study)) in page.text
 
 
@@ -322,7 +328,7 @@ def test_a_folder_named_like_a_pattern_reads_its_own_tables_alone(study, tmp_pat
 def test_bins_with_the_same_label_stay_apart(summary):
     entry = {**summary["agreement_by_probability"]}
     entry["bins"] = [{**entry["bins"][0], "from": 1.00001, "to": 1.00002, "value": 0.02}] * 2
-    svg = figure("agreement_by_probability", {"agreement_by_probability": entry}).svg()
+    svg = draw("agreement_by_probability", {"agreement_by_probability": entry}).svg()
     assert "4%" not in re.findall(r">([\d.]+%)<", svg)
 
 
@@ -337,7 +343,8 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     assert "negative" not in sentence("active", made)
     assert "in layer 1 and by" in sentence("mutation", made)
     page = study.path("report.html").read_text()
-    assert all(f">{escape(LABELS[name])}</th>" in page for name in ("agreement", "last", "next_rank", "active"))
+    shown = {"agreement": "agreement", "mutation": "last", "next_rank": "next_rank", "active": "active"}
+    assert all(f">{escape(figures()[name].labels[series])}</th>" in page for name, series in shown.items())
 
 
 def altered(summary, name, **series):
@@ -365,5 +372,86 @@ def test_exceptions_draw_whole_examples():
 def test_a_figure_of_one_layer_has_one_label(summary):
     entry = {**summary["zero_agreement"], "layer": [0], "model_layers": 1}
     entry["series"] = {"zero_agreement": {part: some[:1] for part, some in entry["series"]["zero_agreement"].items()}}
-    svg = figure("zero_agreement", {"zero_agreement": entry}).svg()
+    svg = draw("zero_agreement", {"zero_agreement": entry}).svg()
     assert ">-1<" not in svg.replace("−", "-")
+
+
+OUTSIDE = """
+from ffscope.report.figure import Figure
+from ffscope.report.series import by_layer
+
+
+def series(source):
+    columns = source.tables.columns("memories", "layer", "mean")
+    columns["positive"] = columns["mean"] > 0
+    layers, shares = by_layer(columns, "positive", source.share)
+    return {"layer": layers, "series": {"positive": shares}}
+
+
+def chart(entry):
+    from ffscope.report import drawing
+
+    return drawing.share_bars(entry, "positive", "memories with a positive mean")
+
+
+FIGURE = Figure(
+    name="positive", title="Positive <memories>", stage="memories", series=series, chart=chart,
+    sentence=lambda entry: "Some are.", headline=lambda entry: "some are positive",
+)
+TABLE = Figure(
+    name="means", title="Means <of> layers", stage="memories", series=series, sentence=lambda entry: "All of them.",
+    rows=lambda tables, entry: [{"layer": layer, "what": "<b>\\u202e"} for layer in entry["layer"]],
+    labels={"what": "hostile text"},
+)
+"""
+
+
+def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study, tmp_path, monkeypatch):
+    (tmp_path / "outside_figures.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = ("outside_figures:FIGURE", "outside_figures:TABLE")
+    monkeypatch.setattr("ffscope.report.catalogue.FIGURES", (*catalogue.FIGURES, *rows))
+    folder = shutil.copytree(study.folder, tmp_path / "study")
+    with Study.adding(folder) as copy:
+        copy.finish("memories", {}, seconds=0.0)  # stands for a stage of that package
+        write_report(copy)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert list(summary["positive"]) == ["layer", "series", "model_layers"]
+    drawn = ffscope.open(folder).figure("positive")
+    assert drawn._repr_mimebundle_()["text/plain"] == "Positive <memories>"
+    assert "stated in the paper" not in json.dumps(drawn.spec)
+    assert json.loads((folder / "figures" / "positive.json").read_text()) == drawn.spec
+    assert [one.name for one in draw_all(summary)] == [*FIGURES, "positive"]
+    assert headlines(summary)[-1] == "some are positive"
+    page = (folder / "report.html").read_text()
+    assert "<b>Positive &lt;memories&gt;</b>" in page
+    assert '<h2 id="means">Means &lt;of&gt; layers</h2>' in page
+    assert "<th>hostile text</th>" in page
+    assert "<bdi>&lt;b&gt;" in page
+    assert "\u202e" not in page
+    with client_of(app_of(folder)) as client:
+        assert client.get("/index.json").json()["figures"][-1]["number"] is None
+
+
+def test_figures_are_known_without_what_draws_them():
+    code = """
+import sys
+for name in ("torch", "transformers", "altair", "vl_convert", "jinja2"): sys.modules[name] = None
+from ffscope.report.catalogue import figures
+from ffscope.report.summary import headlines, summarise
+assert len(figures()) == 13
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+
+
+def test_missing_numbers_are_nan_in_columns(study):
+    with reading(study) as tables:
+        columns = tables.arrays(
+            "SELECT * FROM (VALUES (1, 0.5::FLOAT, 'a'), (NULL, NULL, NULL)) AS t(whole, real, text)"
+        )
+    assert [column.dtype for column in columns.values()] == [np.float64, np.float32, np.object_]
+    assert columns["whole"][0] == 1
+    assert np.isnan(columns["whole"][1])
+    assert np.isnan(columns["real"][1])
+    assert columns["text"].tolist() == ["a", None]

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -211,11 +211,8 @@ def print_stage(study: "Study", stage: str) -> None:
 
 def print_finished(study: "Study") -> None:
     """What a study shows in a few numbers, and where the rest is."""
-    if study.path("summary.json").is_file():
-        from ffscope.report.words import telling
-
-        for number in telling(json.loads(study.path("summary.json").read_text(encoding="utf-8"))):
-            out.print(Text.assemble(("• ", "cyan"), number), soft_wrap=True)
+    for headline in _headlines(study):
+        out.print(Text.assemble(("• ", "cyan"), headline), soft_wrap=True)
     for stage, done in study.manifest["stages"].items():
         if not done["done"]:
             out.print(
@@ -231,6 +228,17 @@ def print_finished(study: "Study") -> None:
     )
     for line in lines if study.path("report.html").is_file() else lines[-2:]:
         out.print(line, markup=False, soft_wrap=True)
+
+
+def _headlines(study: "Study") -> list[str]:
+    """The report's most telling numbers; none where there is no report, or a machine with a GPU has torch and no more."""
+    if not study.path("summary.json").is_file():
+        return []
+    with suppress(ModuleNotFoundError):
+        from ffscope.report.summary import headlines
+
+        return headlines(json.loads(study.path("summary.json").read_text(encoding="utf-8")))
+    return []
 
 
 def own_name() -> str:

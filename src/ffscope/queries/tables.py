@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.memory_name import Memory
@@ -92,6 +93,18 @@ class Tables:
         found = answer.fetchone()
         return None if found is None else dict(zip((column[0] for column in answer.description), found, strict=True))
 
+    def arrays(self, query: str, asked: Any = None) -> dict[str, np.ndarray]:
+        """The columns that a query gives, as arrays. Missing numbers are NaN, anything else that is missing is None."""
+        return {name: _array(column) for name, column in self.execute(query, asked).fetchnumpy().items()}
+
+    def columns(self, table: str, *names: str) -> dict[str, np.ndarray]:
+        """Columns of one table by their names, as `arrays` has them, the rows in the table's order."""
+        return self.arrays(f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)}")
+
+    def count(self, table: str) -> int:
+        """How many rows a table has."""
+        return self.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0]
+
     def has(self, name: str) -> bool:
         """Whether a table is there."""
         return name in self._files
@@ -119,6 +132,20 @@ class Tables:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _quoted(name: str) -> str:
+    """A name as SQL spells it whatever it is: `case` is a column, and a word of the language."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _array(column: Any) -> np.ndarray:
+    missing = np.ma.getmaskarray(column)
+    if not missing.any():
+        return np.asarray(column)
+    if column.dtype.kind == "O":
+        return np.where(missing, np.array(None), np.asarray(column))
+    return column.astype(column.dtype if column.dtype.kind == "f" else np.float64).filled(np.nan)
 
 
 Where = Tables | Study | Path | str  # whose tables are asked

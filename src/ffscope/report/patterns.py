@@ -1,91 +1,84 @@
-"""Figure 2 and table 1 in numbers: what the prefixes of memories share, by whoever says so."""
+"""Figure 2: what the prefixes of memories share, by whoever says so."""
 
 from typing import Any
 
 import numpy as np
 
 from ffscope.annotating.annotator_agreement import BOTH, NOT_COVERED, labels
+from ffscope.errors import StudyError
 from ffscope.patterns.pattern import MACHINE
 from ffscope.queries.annotations import Annotation, read
+from ffscope.queries.series import labelled_prefixes, pattern_annotators
 from ffscope.report import bootstrap
+from ffscope.report.figure import Entry, Figure
+from ffscope.report.series import Columns, Source
+from ffscope.report.wording import ends, percent
 from ffscope.study.folder import Study
+from ffscope.tokens import visible
 
-LABELS = ("shallow", BOTH, "semantic", NOT_COVERED)
-Columns = dict[str, np.ndarray]
-
-
-def by_annotator(study: Study, database: Any, generator: np.random.Generator) -> dict[str, dict[str, Any]]:
-    """The shares of every annotator, the machine first, then language models, then people."""
-    made: dict[str, dict[str, Any]] = {}
-    programs = _programs(study, database) if study.has("patterns") else []
-    for name in programs:
-        made[name] = _shares(_labelled(study, database, name), generator)
-    annotations = read(study)
-    for name in sorted({one.annotator for one in annotations}):
-        made[name] = _shares(_written([one for one in annotations if one.annotator == name]), generator)
-    return made
+_COVERAGE = ("shallow", BOTH, "semantic", NOT_COVERED)
+_PAPER = {"covered": [(1, 16, 0.65, 0.80)]}
+_PAPER_PATTERNS = 3.6  # of a memory
 
 
-def beside(study: Study, entry: dict[str, Any], annotator: str) -> dict[str, Any] | None:
-    """An entry of the summary as it is of the machine, and beside it what a person has written by now; None: neither has looked."""
-    made = {name: shares for name, shares in entry.get("annotators", {}).items() if name == MACHINE}
-    mine = [one for one in read(study) if one.annotator == annotator]
-    if mine:
-        made[annotator] = _shares(_written(mine), np.random.default_rng(study.settings["seed"]))
-    if not made:
+def _series(source: Source) -> Entry | None:
+    """Asked of every study: people may have looked where the machine has not."""
+    annotators = _by_annotator(source)
+    if not annotators:
         return None
-    layers = study.manifest["model"]["layers"]
-    return {"figure": 2, "model_layers": layers, **next(iter(made.values())), "annotators": made}
+    first = next(iter(annotators.values()))  # the machine, where it has looked
+    encoder = source.study.manifest["stages"].get("patterns", {}).get("encoder")
+    return {**first, "annotators": annotators, "encoder": encoder}
 
 
-def _programs(study: Study, database: Any) -> list[str]:
-    rows = database.execute("SELECT DISTINCT annotator FROM patterns").fetchall()
-    return [MACHINE, *sorted({name for (name,) in rows} - {MACHINE})]
+def _by_annotator(source: Source) -> dict[str, Entry]:
+    """The shares of every annotator, the machine first, then language models, then people."""
+    shares: dict[str, Entry] = {}
+    if source.study.has("patterns"):
+        for name in [MACHINE, *(name for name in pattern_annotators(source.tables) if name != MACHINE)]:
+            shares[name] = _shares(labelled_prefixes(source.tables, name), source.generator)
+    annotations = read(source.study)
+    for name in sorted({annotation.annotator for annotation in annotations}):
+        own = [annotation for annotation in annotations if annotation.annotator == name]
+        shares[name] = _shares(_written(own), source.generator)
+    return shares
 
 
-def _labelled(study: Study, database: Any, annotator: str) -> Columns:
-    """Every prefix that a program looked at, with its memory, how many patterns that has, and the kinds that cover the prefix."""
-    stages = study.manifest["stages"]
-    labels = stages.get("labels", {})
-    in_vain = labels.get("without_pattern", []) if labels.get("annotator") == annotator else []
-    query = """
-        WITH mine AS (SELECT * FROM patterns WHERE annotator = $name),
-        looked AS (
-            SELECT DISTINCT layer, memory FROM triggers
-            WHERE $name = 'machine' OR (layer, memory) IN (SELECT (layer, memory) FROM mine)
-                OR list_contains($in_vain, 'L' || layer || '.' || memory)
-        ),
-        counted AS (SELECT layer, memory, count(*) AS patterns FROM mine GROUP BY ALL),
-        covered AS (
-            SELECT layer, memory, unnest(covers) AS rank, kind FROM mine
-        ),
-        kinds AS (
-            SELECT layer, memory, rank, bool_or(kind = 'shallow') AS shallow, bool_or(kind = 'semantic') AS semantic
-            FROM covered GROUP BY ALL
-        )
-        SELECT layer, memory, coalesce(patterns, 0) AS patterns, coalesce(shallow, false) AS shallow,
-            coalesce(semantic, false) AS semantic
-        FROM triggers SEMI JOIN looked USING (layer, memory) LEFT JOIN counted USING (layer, memory)
-            LEFT JOIN kinds USING (layer, memory, rank)
-        WHERE rank <= $triggers ORDER BY layer, memory, rank
-    """
-    asked = {"name": annotator, "in_vain": in_vain, "triggers": stages["patterns"]["pattern_triggers"]}
-    found = database.execute(query, asked).fetchnumpy()
-    return {name: np.asarray(column) for name, column in found.items()}
+def beside(study: Study, entry: Entry, annotator: str) -> Entry | None:
+    """The machine's entry of the summary, and beside it what a person has written by now; None: neither has looked."""
+    shares = {name: some for name, some in entry.get("annotators", {}).items() if name == MACHINE}
+    own = [annotation for annotation in read(study) if annotation.annotator == annotator]
+    if own:
+        shares[annotator] = _shares(_written(own), np.random.default_rng(study.settings["seed"]))
+    if not shares:
+        return None
+    return {"model_layers": study.manifest["model"]["layers"], **next(iter(shares.values())), "annotators": shares}
+
+
+def of_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
+    """A summary with the patterns of some annotators alone; None: of all."""
+    if annotators is None or "patterns" not in summary:
+        return summary
+    entry = summary["patterns"]
+    missing = [name for name in annotators if name not in entry["annotators"]]
+    if missing:
+        raise StudyError(f"{missing[0]!r} has no patterns here. Those who have: {', '.join(entry['annotators'])}.")
+    chosen = {name: entry["annotators"][name] for name in annotators}
+    return {**summary, "patterns": {**entry, **next(iter(chosen.values())), "annotators": chosen}}
 
 
 def _written(annotations: list[Annotation]) -> Columns:
-    """The same, as one person wrote it."""
+    """The columns of `labelled_prefixes`, as one person wrote it."""
     rows = [
         (
-            one.memory.layer,
-            one.memory.memory,
-            len(one.patterns),
+            annotation.memory.layer,
+            annotation.memory.memory,
+            len(annotation.patterns),
             label in ("shallow", BOTH),
             label in ("semantic", BOTH),
         )
-        for one in sorted(annotations, key=lambda one: one.memory)
-        for label in labels(one.patterns, one.ranks).values()
+        for annotation in sorted(annotations, key=lambda annotation: annotation.memory)
+        for label in labels(annotation.patterns, annotation.ranks).values()
     ]
     names = ("layer", "memory", "patterns", "shallow", "semantic")
     return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}
@@ -98,9 +91,9 @@ def _shares(columns: Columns, generator: np.random.Generator) -> dict[str, Any]:
     kinds[NOT_COVERED] = ~shallow & ~semantic
     layers = np.unique(columns["layer"])
     series = {}
-    for name in LABELS:
-        three = [_mean(columns, kinds[name], columns["layer"] == layer, generator) for layer in layers]
-        series[name] = {part: [one[part] for one in three] for part in ("value", "low", "high")}
+    for name in _COVERAGE:
+        means = [_mean(columns, kinds[name], columns["layer"] == layer, generator) for layer in layers]
+        series[name] = {part: [share[part] for share in means] for part in ("value", "low", "high")}
     every = np.ones(len(shallow), dtype=bool)
     _, first = np.unique(np.stack([columns["layer"], columns["memory"]]), axis=1, return_index=True)
     return {
@@ -119,3 +112,64 @@ def _mean(columns: Columns, hit: np.ndarray, here: np.ndarray, generator: np.ran
     sums, counts = np.bincount(number, hit[here]), np.bincount(number)
     low, high = bootstrap.mean_of_clusters(sums, counts, generator)
     return {"value": float(hit[here].mean()), "low": low, "high": high}  # type: ignore[dict-item]
+
+
+def _chart(entry: Entry) -> Any:
+    """One panel for every annotator, all over the same layers: some people look at a few only."""
+    import altair as alt
+
+    from ffscope.report import drawing
+
+    colours = dict(zip(_COVERAGE, (drawing.BLUE, drawing.YELLOW, drawing.GREEN, drawing.PALE), strict=True))
+    annotators = entry["annotators"]
+    layers = sorted({layer for shares in annotators.values() for layer in shares["layer"]})
+    panels = []
+    for name, shares in annotators.items():
+        own = {**entry, **shares, "axis_layers": layers}
+        panel = drawing.stacked(own, colours, "share of prefixes", "pattern", _PAPER)
+        panels.append(panel.properties(title=visible(name)) if len(annotators) > 1 else panel)
+    return panels[0] if len(panels) == 1 else alt.concat(*panels, columns=2)
+
+
+def _sentence(entry: Entry) -> str:
+    (first_at, bottom), (last_at, top) = ends(entry, "shallow")
+    (_, low), (_, high) = ends(entry, "semantic")
+    covered = entry["covered"]
+    text = (
+        f"Prefixes with a shallow pattern alone go from {percent(bottom)} in layer {first_at} to {percent(top)} in layer "
+        f"{last_at}, with a semantic one alone from {percent(low)} to {percent(high)}. {percent(covered['value'])} of the "
+        f"prefixes are covered (95 % interval {percent(covered['low'])} to {percent(covered['high'])}; paper: 65 to 80 %), "
+        f"{entry['uncovered_prefixes']:,} are not, and a memory has {entry['patterns_per_memory']:.1f} patterns (paper: "
+        f"{_PAPER_PATTERNS}). In the paper, where experts labelled 160 keys, shallow patterns prevail in layers 1 to 9 of "
+        "16 and semantic ones grow above."
+    )
+    names = list(entry["annotators"])
+    return text + (f" Side by side: {', '.join(map(visible, names))}." if len(names) > 1 else "")
+
+
+def _headline(entry: Entry) -> str:
+    (first_at, bottom), (last_at, top) = ends(entry, "semantic")
+    both = entry["series"]["both"]["value"]
+    return (
+        f"a semantic pattern covers {percent(bottom + both[0])} of the prefixes in layer {first_at} and "
+        f"{percent(top + both[-1])} in layer {last_at}; {percent(entry['covered']['value'])} have any "
+        "(paper: few, more above layer 9; 65 to 80 %)"
+    )
+
+
+FIGURE = Figure(
+    name="patterns",
+    number=2,
+    title="What covers the prefixes that trigger memories",
+    series=_series,
+    chart=_chart,
+    sentence=_sentence,
+    headline=_headline,
+    labels={
+        "shallow": "prefixes with a shallow pattern only",
+        BOTH: "prefixes with both kinds of pattern",
+        "semantic": "prefixes with a semantic pattern only",
+        NOT_COVERED: "prefixes without a pattern",
+    },
+    paper=_PAPER,
+)

@@ -127,9 +127,9 @@ class Results:
 
     def figure(self, name: str, annotators: list[str] | None = None) -> Any:
         """One figure ("cases", "patterns" …), which a notebook's cell draws; that of patterns is of some annotators or all."""
-        from ffscope.report.figures import figure
+        from ffscope.report.drawn_figure import draw
 
-        return figure(name, self.summary(), annotators)
+        return draw(name, self.summary(), annotators)
 
     def token(self, token: int) -> str:
         """A token as it is shown."""
@@ -166,9 +166,9 @@ class Results:
 
     def _repr_html_(self) -> str:
         """For a notebook: what was studied, and its most telling numbers."""
-        from ffscope.report.words import telling
+        from ffscope.report.summary import headlines
 
-        numbers = "".join(f"<li>{escape(one)}</li>" for one in telling(self.summary()))
+        numbers = "".join(f"<li>{escape(headline)}</li>" for headline in headlines(self.summary()))
         return f"<p>{escape(repr(self))}</p><ul>{numbers}</ul>"
 
 

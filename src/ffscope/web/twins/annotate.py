@@ -93,10 +93,10 @@ def task_twin(tables: Tables, memory: Memory, annotator: str) -> TaskTwin:
 
 def figure_twin(tables: Tables, annotator: str, summary: dict[str, Any]) -> FigureTwin:
     """Figure 2: the machine's as the report has it, a person's as it is now."""
-    from ffscope.report.figures import figure
+    from ffscope.report.drawn_figure import draw
 
     entry = beside(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
     if entry is None:
         return FigureTwin(None)
-    drawn = figure("patterns", {"patterns": entry})
+    drawn = draw("patterns", {"patterns": entry})
     return FigureTwin(Drawing(drawn.name, drawn.title, "", drawn.spec, drawn.number))

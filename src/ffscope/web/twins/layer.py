@@ -5,7 +5,7 @@ from typing import Any
 
 from ffscope.queries.layer import layer_page
 from ffscope.queries.tables import Tables
-from ffscope.report.layer import layer_figures
+from ffscope.report.histograms import layer_histograms
 from ffscope.web.twins.missing import Missing, missing
 
 
@@ -35,6 +35,6 @@ class LayerTwin:
 def layer_twin(tables: Tables, layer: int) -> LayerTwin:
     """What a study knows of a layer's memories."""
     page = layer_page(tables, layer)
-    drawn = [Drawing(name, title, "", spec) for name, title, spec in layer_figures(page)]
+    drawn = [Drawing(name, title, "", spec) for name, title, spec in layer_histograms(page)]
     absent = missing(tables.study, "values", "agreement", "patterns")
     return LayerTwin(page.layer, page.layers, page.memories, page.columns, drawn, absent)

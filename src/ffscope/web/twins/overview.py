@@ -11,8 +11,10 @@ from typing import Any
 from ffscope.queries.layer import LayerRow, layer_rows
 from ffscope.queries.tables import Tables
 from ffscope.queries.values import predictive_values
+from ffscope.report.catalogue import charted
 from ffscope.report.command import reproduce
-from ffscope.report.words import TITLES, sentence, telling
+from ffscope.report.figure import Figure
+from ffscope.report.summary import headlines, sentence
 from ffscope.study.folder import Study
 from ffscope.study.public import folder_name, public_name
 from ffscope.web.twins.layer import Drawing
@@ -84,7 +86,7 @@ def overview_twin(tables: Tables, summary: dict[str, Any]) -> OverviewTwin:
         **{part: study.manifest.get(part, {}) for part in ("model", "settings", "stages", "versions")},
         corpus=_corpus(study),
         command=reproduce(study),
-        telling=telling(summary),
+        telling=headlines(summary),
         figures=_drawings(study, summary),
         older=study.has("report") and list(stages)[-1] != "report",
         layers=layer_rows(tables),
@@ -102,15 +104,18 @@ def _corpus(study: Study) -> dict[str, Any]:
 def _drawings(study: Study, summary: dict[str, Any]) -> list[Drawing]:
     """The report's figures: as it left them, which is quick, or else drawn anew."""
     with suppress(OSError, ValueError, KeyError):
-        return [_kept(study, name, summary) for name in TITLES if name in summary]
-    from ffscope.report.figures import figures
+        return [_kept(study, figure, summary) for name, figure in charted().items() if name in summary]
+    from ffscope.report.drawn_figure import draw_all
 
-    return [Drawing(one.name, one.title, sentence(one.name, summary), one.spec, one.number) for one in figures(summary)]
+    return [
+        Drawing(drawn.name, drawn.title, sentence(drawn.name, summary), drawn.spec, drawn.number)
+        for drawn in draw_all(summary)
+    ]
 
 
-def _kept(study: Study, name: str, summary: dict[str, Any]) -> Drawing:
-    spec = json.loads(study.path(f"figures/{name}.json").read_text(encoding="utf-8"))
-    return Drawing(name, TITLES[name], sentence(name, summary), spec, summary[name]["figure"])
+def _kept(study: Study, figure: Figure, summary: dict[str, Any]) -> Drawing:
+    spec = json.loads(study.path(f"figures/{figure.name}.json").read_text(encoding="utf-8"))
+    return Drawing(figure.name, figure.title, figure.sentence(summary[figure.name]), spec, figure.number)
 
 
 def _predictive(tables: Tables) -> list[Predictive]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ffscope.queries.layer import LayerPage
-from ffscope.report.labels import LABELS
+from ffscope.report.wording import MEASURES
 
 _BINS = 30
 # Of each measure: the figure's title, and whether its values span orders of magnitude.
@@ -17,22 +17,22 @@ _DRAWN = {
 }
 
 
-def layer_figures(page: LayerPage) -> list[tuple[str, str, dict[str, Any]]]:
+def layer_histograms(page: LayerPage) -> list[tuple[str, str, dict[str, Any]]]:
     """Name, title and specification of every histogram that the layer has numbers for."""
-    made = []
+    histograms = []
     for name, (title, scale) in _DRAWN.items():
-        numbers = np.array([one for one in page.columns.get(name, ()) if one is not None], dtype=np.float64)
+        numbers = np.array([number for number in page.columns.get(name, ()) if number is not None], dtype=np.float64)
         numbers = numbers[numbers > 0] if scale == "log" else numbers
         if len(numbers):
-            made.append((name, title, _histogram(name, title, numbers, scale)))
-    return made
+            histograms.append((name, title, _histogram(name, title, numbers, scale)))
+    return histograms
 
 
 def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[str, Any]:
     """Counted here, so that a page is sent bins and not thousands of numbers."""
     import altair as alt
 
-    from ffscope.report.charts import BLUE, titled
+    from ffscope.report.drawing import BLUE, titled
 
     low, high = float(numbers.min()), float(numbers.max())
     if low == high:
@@ -50,7 +50,7 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
         .encode(
             x=alt.X(
                 "from:Q",
-                title=LABELS[name],
+                title=MEASURES[name],
                 scale=alt.Scale(type=scale, nice=False),
                 axis=alt.Axis(format="~g", tickCount=5, grid=False),
             ),

@@ -1,4 +1,4 @@
-"""The paper's figures 2 to 11 as vega-lite specifications that draw, print and save themselves."""
+"""Figures as vega-lite specifications that draw, print and save themselves."""
 
 import json
 from collections.abc import Callable
@@ -9,12 +9,13 @@ from typing import Any
 import vl_convert
 
 from ffscope.errors import StudyError
-from ffscope.report.charts import CHARTS, titled
+from ffscope.report.catalogue import charted
+from ffscope.report.drawing import titled
 from ffscope.report.figure_page import figure_page
-from ffscope.report.words import TITLES
+from ffscope.report.patterns import of_annotators
 
 Spec = dict[str, Any]
-_WRITERS: dict[str, Callable[["Figure"], bytes]] = {
+_WRITERS: dict[str, Callable[["DrawnFigure"], bytes]] = {
     "png": lambda figure: vl_convert.vegalite_to_png(figure.spec, scale=2.0),
     "svg": lambda figure: figure.svg().encode(),
     "pdf": lambda figure: vl_convert.vegalite_to_pdf(figure.spec),
@@ -26,15 +27,15 @@ FORMS = tuple(_WRITERS)
 
 
 @dataclass(frozen=True)
-class Figure:
+class DrawnFigure:
     """A figure with its title; in a notebook it draws itself. `spec` is its vega-lite specification."""
 
     name: str
-    number: int
+    number: int | None  # in the paper
     title: str
     spec: Spec
 
-    def bare(self) -> "Figure":
+    def bare(self) -> "DrawnFigure":
         """The same without the title in the drawing, for a paper that has its own caption."""
         return replace(self, spec={name: part for name, part in self.spec.items() if name != "title"})
 
@@ -52,31 +53,23 @@ class Figure:
         Path(path).write_bytes(_WRITERS[form](self))
 
     def _repr_mimebundle_(self, *_: Any, **__: Any) -> dict[str, str]:
-        return {"image/svg+xml": self.svg(), "text/plain": f"Figure {self.number}: {self.title}"}
+        caption = self.title if self.number is None else f"Figure {self.number}: {self.title}"
+        return {"image/svg+xml": self.svg(), "text/plain": caption}
 
 
-def figure(name: str, summary: dict[str, Any], annotators: list[str] | None = None) -> Figure:
+def draw(name: str, summary: dict[str, Any], annotators: list[str] | None = None) -> DrawnFigure:
     """One figure, by its name; that of patterns as some annotators have it, or all of them side by side."""
-    if name not in CHARTS:
-        raise StudyError(f"There is no figure {name!r}. The figures are: {', '.join(CHARTS)}.")
+    figures = charted()
+    if name not in figures:
+        raise StudyError(f"There is no figure {name!r}. The figures are: {', '.join(figures)}.")
     if name not in summary:
         raise StudyError(f"This study has nothing for the figure {name!r} yet. It has: {', '.join(summary)}.")
-    chart = CHARTS[name](of_annotators(summary, annotators)[name])
-    return Figure(name, summary[name]["figure"], TITLES[name], titled(chart, TITLES[name]))
+    figure = figures[name]
+    assert figure.chart is not None
+    chart = figure.chart(of_annotators(summary, annotators)[name])
+    return DrawnFigure(name, figure.number, figure.title, titled(chart, figure.title))
 
 
-def figures(summary: dict[str, Any]) -> list[Figure]:
+def draw_all(summary: dict[str, Any]) -> list[DrawnFigure]:
     """Every figure that a study has something for, in the paper's order."""
-    return [figure(name, summary) for name in CHARTS if name in summary]
-
-
-def of_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
-    """A summary with the patterns of some annotators alone; None: of all."""
-    if annotators is None or "patterns" not in summary:
-        return summary
-    entry = summary["patterns"]
-    missing = [name for name in annotators if name not in entry["annotators"]]
-    if missing:
-        raise StudyError(f"{missing[0]!r} has no patterns here. Those who have: {', '.join(entry['annotators'])}.")
-    chosen = {name: entry["annotators"][name] for name in annotators}
-    return {**summary, "patterns": {**entry, **next(iter(chosen.values())), "annotators": chosen}}
+    return [draw(name, summary) for name in charted() if name in summary]

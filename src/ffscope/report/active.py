@@ -1,0 +1,91 @@
+"""Figure 7: how many memories of a layer are active on an example."""
+
+from typing import Any
+
+from ffscope.queries.series import sign_shares
+from ffscope.report.figure import Entry, Figure
+from ffscope.report.series import Source, by_layer
+from ffscope.report.wording import peak, percent
+
+_ACTIVE = "active memories (share of the layer)"
+_EFFECTIVE = "memories that carry 90 % of the layer's update"
+_PAPER = {"active": [(1, 5, 0.40, 0.50), (10, 10, 0.10, 0.15), (11, 16, 0.15, 0.20)]}
+
+
+def _series(source: Source) -> Entry:
+    columns = source.tables.columns("composition", "layer", "active_fraction", "effective")
+    layers, active = by_layer(columns, "active_fraction", source.spread)
+    _, effective = by_layer(columns, "effective", source.spread)
+    negative, zero = _signs(source, layers)
+    return {
+        "layer": layers,
+        "series": {"active": active, "effective": effective},
+        "memories": [source.model["memories"][layer] for layer in layers],
+        "negative_share": negative,
+        "zero_share": zero,
+        "signed": [None if some is None else some > 0 or none == 0 for some, none in zip(negative, zero, strict=True)],
+    }
+
+
+def _signs(source: Source, layers: list[int]) -> tuple[list[float | None], list[float | None]]:
+    """The shares of coefficients below 0 and at 0, by layer. None where none was searched."""
+    columns = sign_shares(source.tables)
+    searched = columns["layer"].tolist()
+    below, at = (dict(zip(searched, columns[name].tolist(), strict=True)) for name in ("negative", "zero"))
+    return [below.get(layer) for layer in layers], [at.get(layer) for layer in layers]
+
+
+def _chart(entry: Entry) -> Any:
+    import altair as alt
+
+    from ffscope.report import drawing
+
+    def y(field: str) -> Any:
+        return alt.Y(field, title=_ACTIVE, axis=alt.Axis(format="~%"))
+
+    boxes = drawing.boxes(entry, "active", y, drawing.paper_boxes(entry, _PAPER))
+    if not any(entry["signed"]):
+        return boxes
+    rows = [
+        {"layer": layer, "effective": value / memories, "what": _EFFECTIVE}
+        for layer, value, memories in zip(
+            entry["layer"], entry["series"]["effective"]["value"], entry["memories"], strict=True
+        )
+    ]
+    colour = alt.Color("what:N", scale=alt.Scale(range=[drawing.RED]), legend=alt.Legend(title=None))
+    points = alt.Chart(alt.Data(values=rows)).mark_point(shape="diamond", filled=True, size=70, opacity=1)
+    tips = [alt.Tooltip("layer:Q", format="d"), alt.Tooltip("effective:Q", title=_EFFECTIVE, format=".2%")]
+    x = drawing.layer_axis(entry)
+    return drawing.layered(boxes, points.encode(x=x, y=alt.Y("effective:Q", title=_ACTIVE), color=colour, tooltip=tips))
+
+
+def _sentence(entry: Entry) -> str:
+    (low_at, low), (high_at, high) = peak(entry, "active", min), peak(entry, "active")
+    text = (
+        f"The median example has {percent(low)} of the memories active in layer {low_at}, the fewest, and {percent(high)} "
+        f"in layer {high_at}, the most. In the paper it is 10 to 50 %, fewest in layer 10 of 16."
+    )
+    return text + _effective(entry) if any(entry["signed"]) else text
+
+
+def _effective(entry: Entry) -> str:
+    (low_at, low), (high_at, high) = peak(entry, "effective", min), peak(entry, "effective")
+    return (
+        " This model's coefficients may be negative, or are never exactly 0, so that “active” says little: a negative "
+        "coefficient acts too, and a tiny one hardly at all. The effective number of memories is how many carry 90 % of "
+        f"Σ|m|·‖v‖ (diamonds): {low:,.0f} at the median example in layer {low_at}, the fewest, and {high:,.0f} of "
+        f"{entry['memories'][entry['layer'].index(high_at)]:,} in layer {high_at}, the most."
+    )
+
+
+FIGURE = Figure(
+    name="active",
+    number=7,
+    title="Active memories of an example",
+    stage="composition",
+    series=_series,
+    chart=_chart,
+    sentence=_sentence,
+    labels={"active": _ACTIVE, "effective": _EFFECTIVE},
+    paper=_PAPER,
+)

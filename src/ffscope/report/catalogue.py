@@ -1,0 +1,48 @@
+"""Which figures and tables the report has: those that the stages declare."""
+
+import logging
+from collections.abc import Iterable
+from functools import cache
+
+from ffscope.report.figure import Figure
+from ffscope.stages.registry import stages
+from ffscope.stages.stage import resolve
+
+logger = logging.getLogger(__name__)
+
+
+@cache
+def figures() -> dict[str, Figure]:
+    """Every figure and table by its name, in the order of the stages."""
+    rows: dict[str, Figure] = {}
+    for stage in stages().values():
+        for path in stage.figures:
+            row = _figure(stage.name, path)
+            if row is not None:
+                rows.setdefault(row.name, row)
+    return rows
+
+
+def charted() -> dict[str, Figure]:
+    """Those that are drawn, in the paper's order; those that the paper does not have come last."""
+    return _numbered(row for row in figures().values() if row.chart is not None)
+
+
+def sections() -> dict[str, Figure]:
+    """Those that fill a section of the report with rows, in the same order."""
+    return _numbered(row for row in figures().values() if row.rows is not None)
+
+
+def _figure(stage: str, path: str) -> Figure | None:
+    """The figure that a stage names; one that cannot be imported is left out, and the rest goes on."""
+    try:
+        return resolve(path)
+    except (ImportError, AttributeError) as error:
+        if path.startswith("ffscope."):
+            raise
+        logger.warning("The figure %s of the stage %s is left out: %s.", path, stage, error)
+        return None
+
+
+def _numbered(rows: Iterable[Figure]) -> dict[str, Figure]:
+    return {row.name: row for row in sorted(rows, key=lambda row: (row.number is None, row.number or 0))}

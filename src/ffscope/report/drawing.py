@@ -1,0 +1,179 @@
+"""What figures are drawn with: axes, bars, boxes and the paper's ranges, as altair charts of an entry of the summary."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from ffscope.report.figure import PAPER_LAYERS, Entry, Stated
+
+_WIDTH, _HEIGHT = 460, 240
+# Okabe and Ito's colours, which the colour-blind tell apart; their lightness differs too, for print without colour.
+BLUE, SKY, YELLOW, BLACK, RED, GREEN, GREY = (
+    "#0072B2",
+    "#56B4E9",
+    "#F0E442",
+    "#000000",
+    "#D55E00",
+    "#009E73",
+    "#999999",
+)
+PALE = "#d9d9d9"
+Paper = Mapping[str, Sequence[Stated]]
+
+
+def titled(chart: Any, title: str) -> dict[str, Any]:
+    """A chart with its title, as all figures of ffscope look, as a vega-lite specification."""
+    heading = alt.Title(title, anchor="start", fontWeight="normal", fontSize=13)
+    return _styled(chart.properties(title=heading)).to_dict()
+
+
+def _styled(chart: Any) -> Any:
+    return (
+        chart.configure(background="white", font="sans-serif")
+        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e6e6e6")
+        .configure_legend(labelFontSize=11, titleFontSize=11, orient="top", symbolSize=90)
+        .configure_view(stroke=None)
+    )
+
+
+def _axis_layers(entry: Entry) -> list[int]:
+    """The layers on the axis: those of the entry, or of all panels that it is compared with."""
+    return entry["axis_layers"] if "axis_layers" in entry else entry["layer"]
+
+
+def layer_axis(entry: Entry, field: str = "layer") -> Any:
+    """The x-axis of layers, over the entry's own."""
+    layers = _axis_layers(entry)
+    every = max(1, round((max(layers) - min(layers)) / 20))  # twenty labels fit
+    axis = alt.Axis(values=layers[::every], format="d", grid=False)
+    scale = alt.Scale(domain=[min(layers) - 0.6, max(layers) + 0.6], nice=False)
+    return alt.X(f"{field}:Q", title="layer", scale=scale, axis=axis)
+
+
+def bar_width(entry: Entry) -> float:
+    """Of a bar that leaves a gap to the next layer's."""
+    layers = _axis_layers(entry)
+    return 0.7 * _WIDTH / (max(layers) - min(layers) + 1.2)
+
+
+def rows(entry: Entry, *names: str) -> Any:
+    """The series of an entry, one row for each layer and series."""
+    values = [
+        {"layer": layer, "series": name, **{part: numbers[i] for part, numbers in entry["series"][name].items()}}
+        for name in names
+        for i, layer in enumerate(entry["layer"])
+    ]
+    return alt.Data(values=values)
+
+
+def paper_boxes(
+    entry: Entry, paper: Paper, *, factor: float = 1.0, lowest: float = -1.0, strokes: Mapping[str, str] | None = None
+) -> Any:
+    """What the paper states, as grey boxes at the same relative depth; a single number is a thin one. None: it states nothing."""
+    if not paper:
+        return None
+    step = (entry["model_layers"] - 1) / (PAPER_LAYERS - 1)  # 0 for one layer, which is at no depth
+    stated = [
+        {
+            "from": (start - 1) * step - 0.45 * max(step, 0.5),
+            "to": (end - 1) * step + 0.45 * max(step, 0.5),
+            "low": max(low * factor, lowest),
+            "high": high * factor,
+            "source": "stated in the paper",
+            "stroke": (strokes or {}).get(series, "#555555"),
+        }
+        for series, ranges in paper.items()
+        for start, end, low, high in (ranges if step else ())
+    ]
+    colour = alt.Color(
+        "source:N", scale=alt.Scale(domain=["stated in the paper"], range=[GREY]), legend=alt.Legend(title=None)
+    )
+    base = alt.Chart(alt.Data(values=stated))
+    tip = [alt.Tooltip("low:Q", title="paper, from", format=".4~g"), alt.Tooltip("high:Q", title="to", format=".4~g")]
+    stroke = alt.Stroke("stroke:N", scale=None)
+    box = base.mark_rect(opacity=1, fillOpacity=0.25, strokeWidth=1.2, clip=True)
+    return box.encode(
+        x=layer_axis(entry, "from"), x2="to:Q", y="low:Q", y2="high:Q", color=colour, stroke=stroke, tooltip=tip
+    )
+
+
+def value_tooltip(value: str, form: str) -> list[Any]:
+    """Value and interval of a mark."""
+    return [
+        alt.Tooltip("value:Q", title=value, format=form),
+        alt.Tooltip("low:Q", title="95 % interval, from", format=form),
+        alt.Tooltip("high:Q", title="to", format=form),
+    ]
+
+
+def tooltip(value: str, *, percent: bool = True, series: str | None = None) -> list[Any]:
+    """Layer, value and interval of a mark, and which series it is of where there are several."""
+    return [
+        alt.Tooltip("layer:Q", format="d"),
+        *([] if series is None else [alt.Tooltip("series:N", title=series)]),
+        *value_tooltip(value, ".2%" if percent else ",.4~g"),
+    ]
+
+
+def layered(*charts: Any) -> Any:
+    """Charts over each other, each with colours of its own, in the size that all figures have; None is left out."""
+    some = [chart for chart in charts if chart is not None]
+    independent = alt.layer(*some).resolve_scale(color="independent", shape="independent")
+    return independent.properties(width=_WIDTH, height=_HEIGHT)
+
+
+def share_bars(
+    entry: Entry, series: str, label: str, paper: Paper | None = None, *, chance: float | None = None
+) -> Any:
+    """Bars of a share by layer, with their intervals; the label is the axis's. `chance` is a dashed line."""
+    base = alt.Chart(rows(entry, series)).encode(x=layer_axis(entry))
+    y = alt.Y("value:Q", title=label, axis=alt.Axis(format="~%"))
+    bars = base.mark_bar(color=BLUE, size=bar_width(entry)).encode(y=y, tooltip=tooltip(label))
+    whiskers = base.mark_rule(color=BLACK).encode(y=alt.Y("low:Q", title=label), y2="high:Q")
+    layers = [bars, paper_boxes(entry, paper or {}), whiskers]
+    if chance is not None:
+        rule = alt.Chart(alt.Data(values=[{"chance": chance}])).mark_rule(color=RED, strokeDash=[4, 3])
+        layers.append(rule.encode(y="chance:Q"))
+    return layered(*layers)
+
+
+def boxes(entry: Entry, series: str, y: Callable[[str], Any], paper: Any = None, *, percent: bool = True) -> Any:
+    """Boxes by layer: quartiles, the median with its interval, and 5 % to 95 %.
+
+    `y` gives the y-axis's encoding of a field, `paper` is what `paper_boxes` gives.
+    """
+    base = alt.Chart(rows(entry, series)).encode(x=layer_axis(entry))
+    quantiles = [
+        alt.Tooltip(f"q{share}:Q", title=f"{int(share)} % are below", format=".2%" if percent else ",.4~g")
+        for share in ("05", "25", "75", "95")
+    ]
+    return layered(
+        base.mark_rule(color=BLACK).encode(y=y("q05:Q"), y2="q95:Q"),
+        base.mark_bar(color=SKY, size=bar_width(entry), stroke=BLUE).encode(
+            y=y("q25:Q"), y2="q75:Q", tooltip=[*tooltip("median", percent=percent), *quantiles]
+        ),
+        paper,
+        base.mark_tick(color=BLACK, thickness=2.5, size=bar_width(entry), orient="horizontal").encode(y=y("value:Q")),
+    )
+
+
+def stacked(entry: Entry, colours: Mapping[str, str], axis: str, legend: str, paper: Paper | None = None) -> Any:
+    """Bars by layer that add up to all, one part for each series that has a colour."""
+    names = list(colours)
+    colour = alt.Color(
+        "series:N",
+        scale=alt.Scale(domain=names, range=list(colours.values())),
+        legend=alt.Legend(title=legend),
+    )
+    bars = alt.Chart(rows(entry, *names)).transform_calculate(order=f"indexof({names}, datum.series)")
+    return layered(
+        bars.mark_bar(size=bar_width(entry), stroke="white", strokeWidth=0.5).encode(
+            x=layer_axis(entry),
+            y=alt.Y("value:Q", title=axis, stack="zero", axis=alt.Axis(format="~%"), scale=alt.Scale(domain=[0, 1])),
+            color=colour,
+            order="order:Q",
+            tooltip=tooltip(axis, series=legend),
+        ),
+        paper_boxes(entry, paper or {}),
+    )

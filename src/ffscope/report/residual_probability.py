@@ -1,0 +1,51 @@
+"""Figure 10: how probable the model's final prediction is in the residual."""
+
+from typing import Any
+
+from ffscope.report.figure import Entry, Figure
+from ffscope.report.series import Source, by_layer
+from ffscope.report.wording import ends
+
+_LABEL = "probability of the final prediction in the residual"
+_PAPER = {"residual_prob": [(1, 7, 0.0, 0.05), (14, 16, 0.60, 0.80)]}
+
+
+def _series(source: Source) -> Entry:
+    columns = source.tables.columns("refinement", "layer", "residual_prob", "residual_rank")
+    layers, probability = by_layer(columns, "residual_prob", source.spread)
+    _, rank = by_layer(columns, "residual_rank", source.spread)
+    return {"layer": layers, "series": {"residual_prob": probability, "residual_rank": rank}}
+
+
+def _chart(entry: Entry) -> Any:
+    import altair as alt
+
+    from ffscope.report import drawing
+
+    def y(field: str) -> Any:
+        return alt.Y(field, title=_LABEL, scale=alt.Scale(domain=[0, 1]))
+
+    return drawing.boxes(entry, "residual_prob", y, drawing.paper_boxes(entry, _PAPER))
+
+
+def _sentence(entry: Entry) -> str:
+    (first_at, bottom), (last_at, top) = ends(entry, "residual_prob")
+    (_, low), (_, high) = ends(entry, "residual_rank")
+    return (
+        f"The median probability of the final prediction goes from {bottom:.2g} in layer {first_at}'s residual to {top:.2g} "
+        f"in layer {last_at}'s, its median rank goes from {low:,.0f} to {high:,.0f}. In the paper it is near 0 up to "
+        "layer 7 of 16, and 0.6 to 0.8 from layer 14 on."
+    )
+
+
+FIGURE = Figure(
+    name="residual_probability",
+    number=10,
+    title="Probability of the final prediction, read from the residual",
+    stage="refinement",
+    series=_series,
+    chart=_chart,
+    sentence=_sentence,
+    labels={"residual_prob": _LABEL, "residual_rank": "rank of the final prediction in the residual (1 = top)"},
+    paper=_PAPER,
+)
