@@ -23,7 +23,7 @@ from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
 from ffscope.queries.tables import reading
 from ffscope.queries.values import predictive_values
-from ffscope.report import bootstrap, catalogue
+from ffscope.report import bootstrap
 from ffscope.report.agreement_by_probability import bin_edges
 from ffscope.report.catalogue import figures
 from ffscope.report.command import reproduce
@@ -31,6 +31,8 @@ from ffscope.report.drawn_figure import FORMS, draw, draw_all
 from ffscope.report.page import write_report
 from ffscope.report.summary import headlines, sentence, summarise
 from ffscope.report.wording import percent
+from ffscope.stages.registry import stages
+from ffscope.stages.stage import Stage
 from ffscope.study.folder import Study
 from ffscope.study.public import public
 from studies import make_study, write_corpus
@@ -406,11 +408,14 @@ TABLE = Figure(
 """
 
 
-def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study, tmp_path, monkeypatch):
+def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study, tmp_path, monkeypatch, request):
     (tmp_path / "outside_figures.py").write_text(OUTSIDE)
     monkeypatch.syspath_prepend(tmp_path)
     rows = ("outside_figures:FIGURE", "outside_figures:TABLE")
-    monkeypatch.setattr("ffscope.report.catalogue.FIGURES", (*catalogue.FIGURES, *rows))
+    outside = Stage(name="memories", help="Another package's.", figures=rows)
+    monkeypatch.setattr("ffscope.report.catalogue.stages", lambda: {**stages(), "memories": outside})
+    figures.cache_clear()
+    request.addfinalizer(figures.cache_clear)
     folder = shutil.copytree(study.folder, tmp_path / "study")
     with Study.adding(folder) as copy:
         copy.finish("memories", {}, seconds=0.0)  # stands for a stage of that package

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ffscope.progress import Progress, ProgressCallback
+from ffscope.stages.registry import stages
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
@@ -204,7 +205,9 @@ def print_study(study: "Study") -> None:
 
 def print_stage(study: "Study", stage: str) -> None:
     """What one stage left behind, and what to do next."""
-    file, seconds = study.path(f"{stage}.parquet"), study.manifest["stages"][stage]["seconds"]
+    table, seconds = stages()[stage].table, study.manifest["stages"][stage]["seconds"]
+    assert table is not None
+    file = study.path(table.file)
     out.print(f"{file}, made in {_span(seconds)}. Draw what the study shows:", markup=False, soft_wrap=True)
     out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
 

@@ -12,7 +12,7 @@ import jinja2
 from ffscope.options.report import ReportOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries.tables import reading
-from ffscope.report.catalogue import figures, sections
+from ffscope.report.catalogue import charted, sections
 from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, DrawnFigure, draw_all
 from ffscope.report.figure import Entry, Figure
@@ -111,10 +111,12 @@ def _tail(text: str) -> str:
 
 def _columns(summary: dict[str, Any]) -> list[tuple[str, dict[int, Any]]]:
     """What every series is called and its values by layer, those first that begin in the lowest layers."""
+    # Those that look for themselves, as the patterns of people do, come behind those of the stages.
+    rows = sorted((figure for name, figure in charted().items() if name in summary), key=lambda row: row.stage is None)
     columns = [
-        (figures()[name].labels.get(series, series), dict(zip(entry["layer"], numbers["value"], strict=True)))
-        for name, entry in summary.items()
-        for series, numbers in entry.get("series", {}).items()
+        (row.labels.get(series, series), dict(zip(summary[row.name]["layer"], numbers["value"], strict=True)))
+        for row in rows
+        for series, numbers in summary[row.name].get("series", {}).items()
     ]
     return sorted(columns, key=lambda column: min(column[1]))
 

@@ -7,6 +7,7 @@ from ffscope.queries.tables import Tables, reading
 from ffscope.report.catalogue import charted, figures, sections
 from ffscope.report.figure import Entry, Figure
 from ffscope.report.series import Source
+from ffscope.stages.registry import stages
 from ffscope.study.folder import Study
 
 Summary = dict[str, Any]
@@ -43,7 +44,7 @@ def headlines(summary: Summary) -> list[str]:
 
 def _entry(figure: Figure, tables: Tables) -> Entry | None:
     stage, study = figure.stage, tables.study
-    if stage is not None and not (study.has(stage) and tables.count(stage)):
+    if stage is not None and not (study.has(stage) and _has_rows(stage, tables)):
         return None
     source = Source(tables, figure.name)
     series = figure.series(source)
@@ -51,3 +52,9 @@ def _entry(figure: Figure, tables: Tables) -> Entry | None:
         return None
     number = {} if figure.number is None else {"figure" if figure.chart else "table": figure.number}
     return {**number, **series, "model_layers": source.model["layers"]}
+
+
+def _has_rows(stage: str, tables: Tables) -> bool:
+    row = stages().get(stage)
+    table = stage if row is None or row.table is None else row.table.name
+    return tables.count(table) > 0

@@ -139,6 +139,11 @@ class Stage:
     layer_panels: tuple[Panel, ...] = ()
     missing: str = ""  # what a page says where it has not been done
 
+    @property
+    def table(self) -> Table | None:
+        """The table that shows whether it has been done: that of its own name, or else its first."""
+        return next((table for table in self.tables if table.name == self.name), next(iter(self.tables), None))
+
     def settings(self, options: Options) -> dict[str, Any]:
         """What the manifest keeps of the options."""
         kinds = [kind for kind in self.options if issubclass(kind, StudyOptions)]

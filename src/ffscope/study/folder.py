@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ffscope.errors import StudyError
 from ffscope.memory_name import Memory
+from ffscope.stages.registry import stages
 from ffscope.study.schemas import SCHEMAS
 
 SCHEMA_VERSION = 1
@@ -101,8 +102,8 @@ class Study:
 
     def has(self, stage: str) -> bool:
         """Whether a stage is finished, and its table still there."""
-        file = f"{stage}.parquet"
-        there = file not in SCHEMAS or self.path(file).is_file()
+        row = stages().get(stage)
+        there = row is None or row.table is None or self.path(row.table.file).is_file()
         return there and self.manifest["stages"].get(stage, {}).get("done", False)
 
     def need(self, stage: str, settings: dict[str, Any] | None = None) -> None:

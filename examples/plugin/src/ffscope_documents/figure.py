@@ -1,0 +1,39 @@
+"""The figure: by layer, the share of a memory's triggers that stand in one document."""
+
+from ffscope.report.figure import Entry, Figure
+from ffscope.report.series import Source, by_layer
+from ffscope.report.wording import peak, percent
+
+LABEL = "share of triggers in one document"
+
+
+def series(source: Source) -> Entry:
+    """The median by layer, with its interval and quantiles."""
+    layers, shares = by_layer(source.tables.columns("one_document", "layer", "share"), "share", source.spread)
+    return {"layer": layers, "series": {"one_document": shares}}
+
+
+def chart(entry: Entry) -> object:
+    """A bar for every layer."""
+    from ffscope.report import drawing  # imports altair, which is not needed until something is drawn
+
+    return drawing.share_bars(entry, "one_document", LABEL)
+
+
+def sentence(entry: Entry) -> str:
+    """What it shows."""
+    layer, share = peak(entry, "one_document")
+    return (
+        f"Half of layer {layer}'s memories, the most, have {percent(share)} of their triggers or more in one document."
+    )
+
+
+FIGURE = Figure(
+    name="one_document",
+    title="Triggers of a memory that stand in one document",
+    stage="documents",
+    series=series,
+    chart=chart,
+    sentence=sentence,
+    labels={"one_document": LABEL},
+)

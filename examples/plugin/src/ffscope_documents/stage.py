@@ -1,0 +1,59 @@
+"""How much of what triggers a memory comes from one document: such a memory may have learnt a text by heart."""
+
+from collections import Counter
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from ffscope.stages.stage import INT, REAL, Column, Mean, Measure, Panel, Stage, Table, Work
+
+DOCUMENT = Column("document", INT, "in which most of its triggers stand")
+SHARE = Column("share", REAL, "of its triggers that stand there")
+TABLE = Table("one_document", "memory with a trigger", (Column("layer", INT), Column("memory", INT), DOCUMENT, SHARE))
+
+
+def rows(work: Work) -> dict[str, list[Any]]:
+    """The columns of the table, from the study's triggers and sentences."""
+    sentences = pq.read_table(work.study.path("sentences.parquet"), columns=["sentence", "document"]).to_pydict()
+    document = dict(zip(sentences["sentence"], sentences["document"], strict=True))
+    triggers = pq.read_table(work.study.path("triggers.parquet"), columns=["layer", "memory", "sentence"]).to_pydict()
+    counts: dict[tuple[int, int], Counter[int]] = {}
+    for layer, memory, sentence in zip(*triggers.values(), strict=True):
+        counts.setdefault((layer, memory), Counter())[document[sentence]] += 1
+    columns: dict[str, list[Any]] = {column.name: [] for column in TABLE.columns}
+    for name, count in counts.items():
+        most, hits = min(count.items(), key=lambda item: (-item[1], item[0]))
+        for column, value in zip(columns.values(), (*name, most, hits / count.total()), strict=True):
+            column.append(value)
+    return columns
+
+
+def panel(tables: Any, memory: Any) -> str | None:
+    """A sentence for the memory's page."""
+    columns = tables.columns(TABLE.name, "layer", "memory", "document", "share")
+    here = (columns["layer"] == memory.layer) & (columns["memory"] == memory.memory)
+    share, document = columns["share"][here].sum(), columns["document"][here].sum()
+    return f"{share:.0%} of its triggers stand in document {document}." if here.any() else None
+
+
+STAGE = Stage(
+    name="documents",
+    help="Count how many of a memory's triggers stand in one document. Needs no model.",
+    tables=(TABLE,),
+    rows="ffscope_documents.stage:rows",
+    model="none",
+    source=TABLE.name,
+    measures=(
+        Measure(
+            name="one_document",
+            label="One document",
+            kind="share",
+            sql="one_document.share",
+            help="Share of triggers that stand in one document",
+            mean=Mean("one_document", "One document", "Mean share of triggers that stand in one document"),
+        ),
+    ),
+    figures=("ffscope_documents.figure:FIGURE",),
+    memory_panels=(Panel("Documents", "text", "ffscope_documents.stage:panel"),),
+    missing="It has not been counted yet in which documents the triggers stand.",
+)

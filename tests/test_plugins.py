@@ -1,0 +1,156 @@
+"""Stages of other packages: the example in examples/plugin, installed for real, and plugins that cannot be used."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import venv
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import tiny
+from ffscope import read
+from ffscope.stages import registry
+from ffscope.stages.stage import Column, Measure, Stage, Table
+from studies import make_study
+
+PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
+LOOK = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from explorer import app_of, client_of
+from ffscope.report.catalogue import figures
+with client_of(app_of(Path({study!r}))) as client:
+    about = json.loads(client.get("/L0").text.split('id="about"')[1].split(">", 1)[1].split("</script>")[0])
+    pages = {{path: client.get(path).json() for path in ("/index.json", "/L0.json", {memory!r})}}
+    found = client.get("/search.json", params={{"one_document": "0.01..", "sort": "-one_document"}}).json()
+print(json.dumps({{"pages": pages, "about": about, "found": found, "figures": list(figures())}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """An environment with the plugin and ffscope, made without the network; all else is this environment's own."""
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    venv.create(folder, system_site_packages=False, with_pip=False)
+    own = next(folder.glob("lib/python*/site-packages"))
+    here = [path for path in sys.path if path.endswith("site-packages")]
+    (own / "here.pth").write_text("\n".join(here) + "\n")
+    install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", str(own)]
+    subprocess.run([sys.executable, "-m", *install, str(PLUGIN)], check=True, capture_output=True, timeout=120)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def study(tokenizer, tmp_path_factory):
+    return make_study(read(tiny.make("opt"), tokenizer, source="tiny/opt"), tmp_path_factory.mktemp("study"))
+
+
+def called(python, *words, **more):
+    environment = {**os.environ, "PYTHONPATH": str(Path(registry.__file__).parents[2]), "COLUMNS": "120"}
+    command = [str(python), *map(str, words)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, **more)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def expected_shares(study):
+    """A plain recount."""
+    document = {row["sentence"]: row["document"] for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
+    stands: dict[tuple[int, int], list[int]] = {}
+    for row in pq.read_table(study.path("triggers.parquet")).to_pylist():
+        stands.setdefault((row["layer"], row["memory"]), []).append(document[row["sentence"]])
+    return {name: max(map(some.count, some)) / len(some) for name, some in stands.items()}
+
+
+def test_an_installed_stage_is_everywhere(python, study):
+    assert "documents" in called(python, "-m", "ffscope", "--help")
+    assert "stand in one document" in called(python, "-m", "ffscope", "documents", "--help")
+    assert "one_document.parquet" in called(python, "-m", "ffscope", "documents", study.folder)
+    rows = pq.read_table(study.path("one_document.parquet")).to_pylist()
+    shares = {(row["layer"], row["memory"]): row["share"] for row in rows}
+    assert shares == pytest.approx(expected_shares(study))
+    called(python, "-m", "ffscope", "report", study.folder)
+    assert "Triggers of a memory that stand in one document" in study.path("report.html").read_text()
+    assert "one_document" in json.loads(study.path("summary.json").read_text())
+    where = ("--where", "one_document=0.01..", "--sort", "one_document", "--json")
+    matches = json.loads(called(python, "-m", "ffscope", "search", study.folder, *where))
+    best = matches["rows"][0]["measures"]["one_document"]
+    assert best == pytest.approx(max(shares.values()))
+    assert "one_document" in called(python, "-m", "ffscope", "search", study.folder, "--where", "one_document=0.01..")
+
+
+def test_an_installed_stage_is_on_the_pages(python, study):
+    called(python, "-m", "ffscope", "documents", study.folder)
+    memory = min(expected_shares(study))
+    code = LOOK.format(
+        tests=str(Path(__file__).parent), study=str(study.folder), memory=f"/L{memory[0]}/{memory[1]}.json"
+    )
+    seen = json.loads(called(python, "-c", code))
+    overview, layer, page = seen["pages"].values()
+    assert "one_document" in overview["layers"][0]
+    assert "one_document" in layer["columns"]
+    assert "one_document" in [measure["name"] for measure in seen["about"]["measures"]]
+    panel = next(panel for panel in page["panels"] if panel["stage"] == "documents")
+    assert (panel["title"], panel["kind"]) == ("Documents", "text")
+    assert "of its triggers stand in document" in panel["data"]
+    assert seen["found"]["count"] == len(expected_shares(study))
+    assert seen["figures"][-1] == "one_document"
+
+
+def test_a_run_includes_an_installed_stage(python, study, tokenizer, tmp_path):
+    tiny.make("opt").save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    corpus = study.settings["corpus"]
+    small = ("--top", 4, "--examples", 10, "--mutation-memories", 1, "--mutation-triggers", 2, "--encoder", "model")
+    words = ("run", tmp_path / "model", "--corpus", corpus, "--out", tmp_path / "study", *small)
+    called(python, "-m", "ffscope", *words)
+    manifest = json.loads((tmp_path / "study" / "study.json").read_text())
+    assert manifest["stages"]["documents"]["done"]
+
+
+class Point(EntryPoint):
+    """An entry point that gives what a test says."""
+
+    def load(self):
+        given = GIVEN[self.value]
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+
+GIVEN = {
+    "broken:STAGE": RuntimeError("no such <thing>"),
+    "other:STAGE": "a text",
+    "taken:STAGE": Stage(name="values", help="Taken."),
+    "command:STAGE": Stage(name="serve", help="Taken."),
+    "table:STAGE": Stage(name="fresh", help="Fresh.", tables=(Table("triggers", "row", (Column("layer", "int32"),)),)),
+    "measure:STAGE": Stage(name="fresh", help="Fresh.", measures=(Measure("fires", "F", "real", "1", "F"),)),
+    "needs:STAGE": Stage(name="fresh", help="Fresh.", needs=("nothing",)),
+    "good:STAGE": Stage(name="good", help="Good."),
+}
+REASONS = {
+    "broken:STAGE": "it cannot be imported: RuntimeError: no such <thing>",
+    "other:STAGE": "expected a Stage at other:STAGE, found str",
+    "taken:STAGE": "the name 'values' is taken",
+    "command:STAGE": "the name 'serve' is taken",
+    "table:STAGE": "its table 'triggers' is another stage's",
+    "measure:STAGE": "its measure 'fires' is another stage's",
+    "needs:STAGE": "it needs 'nothing', and there is no such stage",
+}
+
+
+@pytest.mark.parametrize("value", REASONS)
+def test_a_plugin_that_cannot_be_used_gets_a_sentence_and_stops_nothing(value, monkeypatch, caplog):
+    points = [Point("bad", value, registry.GROUP), Point("good", "good:STAGE", registry.GROUP)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    with caplog.at_level(logging.WARNING):
+        rows = registry.stages.__wrapped__()
+    assert list(rows)[-1] == "good"
+    assert [stage for stage in rows if stage != "good"] == list(registry.stages())
+    assert f"is left out: {REASONS[value]}." in caplog.text
