@@ -155,7 +155,7 @@ def test_the_tally_counts_and_sums():
     values = torch.randn(400, 3, generator=torch.Generator().manual_seed(0)) * 10 ** torch.tensor([0.0, -3.0, 3.0])
     values[:7] = 0.0
     tally = Histogram(3, CPU)
-    tally.watch(values)
+    tally.watch(values, values)
     tally.sort(values, slice(0, 3))
     for memory in range(3):
         counts = np.bincount([bin_of(value) for value in values[:, memory].tolist()], minlength=BINS)

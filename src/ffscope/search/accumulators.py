@@ -107,7 +107,7 @@ class Accumulators:
 
     def end(self) -> None:
         """The batch has passed."""
-        self.tally.watch(self._best)
+        self.tally.watch(self._best, self._rows)
         if self._at_the_end:
             self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
             if self.low is not None and self._lowest is not None:

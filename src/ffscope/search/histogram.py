@@ -34,17 +34,17 @@ _BINS_OF = torch.tensor(
 
 
 # Sums of float64 depend on the order, unless each is exact: a sum of multiples of 2**-10 is, up to 2**43, and one of multiples of
-# 2**-42 up to 2**11. So a coefficient is split into a multiple of 2**-10 and a rest, of 2**-11 at most, that is rounded to a
-# multiple of 2**-42. The sums of the rests are exact for 2**22 picked prefixes, which is one in 1,024 of all that can be numbered;
-# those of the multiples are as long as the sum of |coefficient| stays below 2**43: with 2**22 prefixes, 2,097,152 on average.
+# 2**-42 up to 2**11. So the sum of each batch is split into a multiple of 2**-10 and a rest, of 2**-11 at most, that is rounded to
+# a multiple of 2**-42. The sum of the rests is exact for 2**22 batches. That of the multiples is as long as the coefficients'
+# magnitudes at picked prefixes add up to less than 2**43: with 2**22 of these, which is one in 1,024 of all prefixes that can be
+# numbered, 2,097,152 on average.
 _COARSE, _FINE = 2.0**10, 2.0**42
 
 
-def _split(coefficients: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients as multiples of 2**-10 and the rests; only the last rounding of a rest loses anything."""
-    rest = coefficients.double()
-    coarse = (rest * _COARSE).round_().mul_(1 / _COARSE)
-    return coarse, rest.sub_(coarse).mul_(_FINE).round_().mul_(1 / _FINE)
+def _split(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums (float64) as multiples of 2**-10 and the rests; only the last rounding of a rest loses anything."""
+    coarse = (sums * _COARSE).round() / _COARSE
+    return coarse, ((sums - coarse) * _FINE).round() / _FINE
 
 
 class Histogram:
@@ -63,14 +63,16 @@ class Histogram:
         """The sum of the coefficients at picked prefixes."""
         return self.total_coarse + self.total_fine
 
-    def watch(self, best: Float[Tensor, "batch memory"]) -> None:
-        """Take in a batch, given each sentence's highest coefficients."""
+    def watch(self, best: Float[Tensor, "batch memory"], picked: Float[Tensor, "rows memory"]) -> None:
+        """Take in a batch, given each sentence's highest coefficients, and all coefficients at the picked prefixes."""
+        # A batch is added up in one order always: which sentences share one is fixed, and only the order of batches is not.
+        coarse, fine = _split(picked.sum(0, dtype=torch.float64))
+        self.total_coarse += coarse
+        self.total_fine += fine
         torch.maximum(self.maximum, best.amax(0), out=self.maximum)
 
     def sort(self, coefficients: Float[Tensor, "rows some"], columns: slice) -> None:
-        """Put some memories' coefficients at some picked prefixes into their sums and histograms."""
-        for total, parts in zip((self.total_coarse, self.total_fine), _split(coefficients), strict=True):
-            total[columns] += parts.sum(0)
+        """Put some memories' coefficients at some prefixes into their histograms."""
         histogram = self.histogram[columns]
         flat = (self._bins[_sign_and_exponent(coefficients)] + self._first_bins[: len(histogram)]).flatten()
         histogram += torch.bincount(flat, minlength=histogram.numel()).view_as(histogram)

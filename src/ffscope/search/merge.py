@@ -11,7 +11,7 @@ State = dict[str, Tensor]
 
 
 def merge(states: Iterable[State]) -> State:
-    """The state of all batches, from states of some of them each. No batch may be in two of them.
+    """The state of all batches, from states of some of them each: whole batches, and none in two states.
 
     Every part is exact, so the order of the states and how they are grouped change nothing. One state at least.
     """
