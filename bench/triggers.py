@@ -86,14 +86,14 @@ class Race:
         self.bare.append(self._seconds(lambda: self._forward(batch)))
 
     def _run_search(self, batch: Batch) -> None:
-        with self.search.listening():
+        with self.search.tapping():
             self.searched.append(self._seconds(lambda: self.search.run(batch)))
 
     def _warm_up(self, batch: Batch) -> None:
         """What is done once in a process (kernels compiled, libraries opened) is not what a corpus costs."""
         self._forward(batch)
         trial = Search(self.model, top=2, rarity=1024)
-        with trial.listening():
+        with trial.tapping():
             trial.run(batch)
 
     @torch.no_grad()

@@ -38,16 +38,16 @@ def passing(firsts, length, picked=None):
     return BatchInfo(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
 
 
-def listened(batches, *, prefixes="best", at_the_end=False, seed=0, unlisted=0):
-    listener = Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
-    listener._at_the_end = at_the_end
+def observed_state(batches, *, prefixes="best", at_the_end=False, seed=0, unlisted=0):
+    accumulators = Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
+    accumulators._at_the_end = at_the_end
     for firsts, values in batches:
-        listener.begin(passing(firsts, values.shape[1]))
+        accumulators.begin(passing(firsts, values.shape[1]))
         padded = torch.cat([torch.full((len(values), unlisted, MEMORIES), 99.0), values], 1)
         for columns in (slice(0, 4), slice(4, MEMORIES)):
-            listener.hear(padded[..., columns], columns)
-        listener.end()
-    return listener.state()
+            accumulators.observe(padded[..., columns], columns)
+        accumulators.end()
+    return accumulators.state()
 
 
 def sorted_whole(batches, memory, *, prefixes="best", sign=1):
@@ -73,7 +73,7 @@ def rows(keys):
 def test_the_running_top_is_the_sorted_whole(seed, distinct, way):
     batches = stream(seed, distinct=distinct)
     prefixes = "all" if way == "all prefixes" else "best"
-    state = listened(batches, prefixes=prefixes, at_the_end=way == "at the end", unlisted=seed % 2)
+    state = observed_state(batches, prefixes=prefixes, at_the_end=way == "at the end", unlisted=seed % 2)
     for memory in range(MEMORIES):
         expected = sorted_whole(batches, memory, prefixes=prefixes)
         assert rows(state["top"])[memory] == [(pytest.approx(c), p) for c, p in expected]
@@ -84,7 +84,7 @@ def test_the_running_top_is_the_sorted_whole(seed, distinct, way):
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_depends_on_the_order_of_batches(seed):
     batches = stream(seed, sentences=300, distinct=3)
-    state, turned = listened(batches), listened(batches[::-1])
+    state, turned = observed_state(batches), observed_state(batches[::-1])
     for name in ("top", "low", "maximum", "histogram"):
         assert torch.equal(state[name], turned[name]), name
     assert torch.equal(state["sample"].sort(1).values, turned["sample"].sort(1).values)
@@ -114,7 +114,7 @@ def test_keys_are_in_the_order_of_the_contract():
 
 def test_the_sample_is_of_firing_prefixes_and_whole_where_they_are_few():
     batches = stream(1, sentences=200)
-    state = listened(batches)
+    state = observed_state(batches)
     flat = torch.cat([values.flatten(0, 1) for _, values in batches])
     for memory in range(MEMORIES):
         places = rows(state["sample"])[memory]
@@ -122,7 +122,7 @@ def test_the_sample_is_of_firing_prefixes_and_whole_where_they_are_few():
         assert all(flat[p, memory].item() == pytest.approx(c) for c, p in places)
     few = [(firsts, torch.where(firsts[:, None, None] % 50 == 0, values, -1.0)) for firsts, values in batches]
     fired = (torch.cat([values.flatten(0, 1) for _, values in few]) > 0).sum(0)
-    assert [len(places) for places in rows(listened(few)["sample"])] == fired.clamp_max(SAMPLE).tolist()
+    assert [len(places) for places in rows(observed_state(few)["sample"])] == fired.clamp_max(SAMPLE).tolist()
 
 
 def test_the_sample_is_uniform():

@@ -1,4 +1,4 @@
-"""A model over batches: what it is given, where it stops, and that another device hears the same."""
+"""A model over batches: what it is given, where it stops, and that another device observes the same."""
 
 import math
 
@@ -37,10 +37,10 @@ def some_batches(count=6):
 
 def searched(model, **options):
     search = Search(model, top=6, **options)
-    with search.listening():
+    with search.tapping():
         for batch in some_batches():
             search.run(batch)
-    return search.listener.state()
+    return search.accumulators.state()
 
 
 @pytest.mark.parametrize("name", ["llama", "opt", "bert"])
@@ -71,7 +71,7 @@ def test_a_merged_state_goes_on_as_one_that_was_not_split(tokenizer):
     model, batches = read(tiny.make("llama"), tokenizer), list(some_batches(12))
     options = {"top": 6, "negative": True}
     resumed = Search(model, **options)
-    resumed.listener.load(merge([execute(Search(model, **options), batches[start:9:3]) for start in range(3)]))
+    resumed.accumulators.load(merge([execute(Search(model, **options), batches[start:9:3]) for start in range(3)]))
     same(execute(resumed, batches[9:]), execute(Search(model, **options), batches))
 
 
@@ -150,7 +150,7 @@ def test_a_layer_that_does_not_run_is_noticed(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
     search = Search(model, top=2)
     model.model.model.layers[1].mlp.forward = lambda x: x
-    with search.listening(), pytest.raises(ProofError, match="did not run in this pass"):
+    with search.tapping(), pytest.raises(ProofError, match="did not run in this pass"):
         search.run(next(some_batches()))
 
 

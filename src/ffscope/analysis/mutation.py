@@ -153,7 +153,7 @@ class _Stage:
         return np.concatenate([self.order[self.starts[run] : self.starts[run + 1]] for run in batch])
 
     def _run(self, batch: Array, readings: Array) -> Tensor:
-        """The coefficients that were asked for, heard in one pass."""
+        """The coefficients that were asked for, observed in one pass."""
         tokens = np.stack([self.shared.runs[run] for run in batch])
         place = {int(run): row for row, run in enumerate(batch)}
         rows = torch.tensor([place[run] for run in self.shared.run[readings].tolist()])
@@ -161,23 +161,23 @@ class _Stage:
         positions = torch.from_numpy(self.shared.position[readings] - tokens.shape[1])
         trigger = self.mutations.trigger[readings]
         layers, memories = (torch.from_numpy(self.mutations.triggers[name][trigger]) for name in ("layer", "memory"))
-        heard = torch.full((len(readings),), torch.nan)
+        observed = torch.full((len(readings),), torch.nan)
         waiting = {part: layer for layer in layers.unique().tolist() for part in self.model.layer(layer).parts}
 
-        def hear(part: Part, coefficients: Tensor, _past: int) -> None:
+        def observe(part: Part, coefficients: Tensor, _past: int) -> None:
             layer = waiting.pop(part)
             within = memories - part.offset
             mine = ((layers == layer) & (within >= 0) & (within < part.memories)).nonzero()[:, 0]
             at = (some[mine].to(coefficients.device) for some in (rows, positions, within))
-            heard[mine] = coefficients[tuple(at)].float().cpu()
+            observed[mine] = coefficients[tuple(at)].float().cpu()
             if not waiting:
                 raise EnoughSeen
 
         with ExitStack() as stack, suppress(EnoughSeen):
             for part in list(waiting):
-                stack.enter_context(part.tap(hear))
+                stack.enter_context(part.tap(observe))
             self.model.forward(sentence_inputs(self.model, tokens, self.bos))
-        return heard
+        return observed
 
     def _columns(self, readings: Array, mutated: Array) -> dict[str, Any]:
         mutations = self.mutations

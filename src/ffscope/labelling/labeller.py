@@ -15,7 +15,7 @@ from ffscope.labelling.cache import Correspondence
 from ffscope.labelling.cost import Cost, Price
 from ffscope.labelling.detection import balanced_accuracy, chance
 from ffscope.labelling.endpoint import Endpoint, RefusedError, StoppedError
-from ffscope.labelling.prompts import MalformedError, detecting, heard, labelling, read_fits, read_patterns
+from ffscope.labelling.prompts import MalformedError, detecting, labelling, parsed_answer, read_fits, read_patterns
 from ffscope.labelling.subjects import Subject, read_subjects
 from ffscope.memory_name import Memory
 from ffscope.options.bag import Options
@@ -184,7 +184,7 @@ def _so_far(done: int, total: int, cost: Cost) -> Progress:
 def _label(correspondence: Correspondence, subject: Subject) -> list[Pattern]:
     """One memory's patterns, most prefixes first, each with how well it detects the held-back triggers."""
     question = labelling(subject.shown)
-    found = heard(correspondence.ask, question, lambda text: read_patterns(text, subject.shown.keys()))
+    found = parsed_answer(correspondence.ask, question, lambda text: read_patterns(text, subject.shown.keys()))
     found = sorted(found, key=lambda pattern: -pattern.support)
     if not found or not subject.held or not subject.others:
         return found
@@ -202,7 +202,7 @@ def _tested(correspondence: Correspondence, subject: Subject, patterns: list[Pat
     order = (
         np.random.default_rng([correspondence.seed, *b"detection", *subject.memory]).permutation(len(texts)).tolist()
     )
-    fits = heard(
+    fits = parsed_answer(
         correspondence.ask,
         detecting(patterns, [texts[place] for place in order]),
         lambda text: read_fits(text, patterns=len(patterns), prefixes=len(texts)),

@@ -64,7 +64,7 @@ def _messages(task: str, material: dict[str, Any]) -> Messages:
     return [{"role": "system", "content": task}, {"role": "user", "content": quoted}]
 
 
-def heard(ask: Callable[[Messages], Answer], messages: Messages, read: Callable[[str], Read]) -> Read:
+def parsed_answer(ask: Callable[[Messages], Answer], messages: Messages, read: Callable[[str], Read]) -> Read:
     """What a model answers, asked once more with what was wrong where the first answer cannot be read."""
     first = ask(messages)
     try:

@@ -79,12 +79,12 @@ def predicting(model: MemoryModel) -> list[int]:
 def heeding(model: MemoryModel, stop: Stop) -> Iterator[None]:
     """Within the block, and in this thread, every layer asks before it runs whether to stop; so does every new token."""
 
-    def hear(*_given: object) -> None:
+    def observe(*_given: object) -> None:
         heed(stop)
 
     with ExitStack() as stack:
         for layer in range(model.layers):
-            stack.enter_context(hooked(model.layer(layer).block, "in", hear))
+            stack.enter_context(hooked(model.layer(layer).block, "in", observe))
         yield
 
 
@@ -251,8 +251,10 @@ def coefficients_in(
     with heeding(model, stop):
         for batch in batches(lengths[numbers]):
             rows = numbers[batch].tolist()
-            for row, heard in zip(rows, _heard(model, memory, [sentences[row] for row in rows], bos), strict=True):
-                coefficients[row] = heard
+            for row, observed in zip(
+                rows, _observed(model, memory, [sentences[row] for row in rows], bos), strict=True
+            ):
+                coefficients[row] = observed
     return coefficients
 
 
@@ -276,7 +278,7 @@ def padded_batches(lengths: Array) -> list[Array]:
     return batches[::-1]
 
 
-def _heard(
+def _observed(
     model: MemoryModel, memory: Memory, sentences: Sequence[Sequence[int]], bos: int | None
 ) -> list[list[float]]:
     """One pass over sentences, padded on the right to one length, which ends at this memory's coefficients."""
@@ -284,15 +286,15 @@ def _heard(
     mine = next(part for part in parts if memory.memory < part.offset + part.memories)
     longest = max(map(len, sentences))
     tokens = np.array([[*sentence, *[sentence[-1]] * (longest - len(sentence))] for sentence in sentences])
-    heard: list[list[float]] = []
+    observed: list[list[float]] = []
 
-    def hear(part: Part, coefficients: Tensor, _past: int) -> None:
+    def observe(part: Part, coefficients: Tensor, _past: int) -> None:
         # From the end, where both stacks of an encoder–decoder hold the sentence.
         here = coefficients[:, -longest:, memory.memory - part.offset].float()
         for row, sentence in zip(here, sentences, strict=True):
-            heard.append(finite(row[: len(sentence)], f"layer {memory.layer}").tolist())
+            observed.append(finite(row[: len(sentence)], f"layer {memory.layer}").tolist())
         raise EnoughSeen
 
-    with suppress(EnoughSeen), mine.tap(hear):
+    with suppress(EnoughSeen), mine.tap(observe):
         model.forward(sentence_inputs(model, tokens, bos))
-    return heard
+    return observed

@@ -31,7 +31,7 @@ from ffscope.live.responses import (
 from ffscope.memory_name import Memory
 from ffscope.models.feed_forward import FeedForward
 from ffscope.models.frozen_norm import LinearLogit, along_values, logit_at, post_scale, refuse_norms_between
-from ffscope.models.hooks import listening
+from ffscope.models.hooks import tapping
 from ffscope.models.lenses.base import Lens
 from ffscope.models.linear_parts import written
 from ffscope.models.memory_model import MemoryModel, States
@@ -75,10 +75,10 @@ def run_at(model: MemoryModel, asked: Asked, *, interventions: Interventions, po
         return keep
 
     with heeding(model, stop), apply(model, interventions), ExitStack() as stack:
-        stack.enter_context(listening(model.layer(layers[0]).block, "in", keeper(-1)))
+        stack.enter_context(tapping(model.layer(layers[0]).block, "in", keeper(-1)))
         for layer in layers:
             if (post := model.layer(layer).post) is not None:
-                stack.enter_context(listening(post, "in", keeper(layer)))
+                stack.enter_context(tapping(post, "in", keeper(layer)))
         at = torch.tensor([0], device=model.device), torch.tensor([position], device=model.device)
         states = model.states_at(asked.inputs, *at, layers=layers)
     for layer, coefficients, output in zip(layers, states.coefficients, states.output, strict=True):

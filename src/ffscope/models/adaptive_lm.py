@@ -81,8 +81,8 @@ class Attention(nn.Module):
             made(hidden_states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for made in (self.q_proj, self.k_proj, self.v_proj)
         )
-        heard = scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
-        return self.out_proj(heard.transpose(1, 2).flatten(-2))
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+        return self.out_proj(attended.transpose(1, 2).flatten(-2))
 
 
 class Layer(nn.Module):

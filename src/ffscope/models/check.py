@@ -15,7 +15,7 @@ from ffscope.errors import InputError, ProofError
 from ffscope.memory_name import Memory
 from ffscope.models.edits import Name
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.hooks import hooked, listening
+from ffscope.models.hooks import hooked, tapping
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.models.parts import Arguments, Part
@@ -115,7 +115,7 @@ def _removal(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float
     errors = {}
     for index in trace.layers:
         layer = model.layer(index)
-        with listening(layer.module(layer.update_site), "out", torch.zeros_like):
+        with tapping(layer.module(layer.update_site), "out", torch.zeros_like):
             without = _replay(layer, calls.blocks[index])
         errors[index] = sum_error(*_flat(trace.output[index], without, trace.update[index]))
     return errors
@@ -165,11 +165,11 @@ def _by_part(layer: FeedForward, coefficients: Tensor) -> list[Tensor]:
 
 def _replay(layer: FeedForward, arguments: Arguments) -> Tensor:
     """The output of one block, called again as it was."""
-    heard: list[Tensor] = []
+    observed: list[Tensor] = []
     site = layer.output_site
-    with listening(layer.module(site), site.side, lambda tensor: heard.append(tensor.clone())):
+    with tapping(layer.module(site), site.side, lambda tensor: observed.append(tensor.clone())):
         layer.block(*arguments[0], **arguments[1])
-    return heard[0]
+    return observed[0]
 
 
 @contextmanager
@@ -198,10 +198,10 @@ def _count(calls: _Calls, part: Part, given: Arguments) -> None:
 
 
 def _arguments(module: nn.Module, keep: Callable[[Arguments], Any]) -> AbstractContextManager[None]:
-    def hear(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def observe(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         keep((tuple(map(_copied, args)), {name: _copied(value) for name, value in kwargs.items()}))
 
-    return hooked(module, "in", hear)
+    return hooked(module, "in", observe)
 
 
 def _copied(value: Any) -> Any:

@@ -104,16 +104,16 @@ def hooked(module: nn.Module, side: Side, hook: Hook) -> Iterator[None]:
         detach(handle)
 
 
-def listening(module: nn.Module, side: Side, hear: Callable[[Tensor], Any]) -> AbstractContextManager[None]:
-    """Call `hear` with the tensor that goes into or comes out of a module; at the `out` side, one it returns takes its place."""
+def tapping(module: nn.Module, side: Side, observe: Callable[[Tensor], Any]) -> AbstractContextManager[None]:
+    """Call `observe` with the tensor that goes into or comes out of a module; at the `out` side, one it returns takes its place."""
 
     def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hear(first_tensor(args or kwargs))
+        observe(first_tensor(args or kwargs))
 
     def after(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
-        heard = hear(first_tensor(output))
-        if heard is None or isinstance(output, Tensor):
-            return heard
-        return tuple(heard if element is first_tensor(output) else element for element in output)
+        observed = observe(first_tensor(output))
+        if observed is None or isinstance(output, Tensor):
+            return observed
+        return tuple(observed if element is first_tensor(output) else element for element in output)
 
     return hooked(module, side, before if side == "in" else after)

@@ -16,7 +16,7 @@ from ffscope.memory_name import Memory, parse_name
 from ffscope.models.edits import Edit, Names, Numbers, Positions, wanted_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
-from ffscope.models.hooks import listening
+from ffscope.models.hooks import tapping
 from ffscope.models.inputs import Inputs, Source, encode, logits_of, positions, random_inputs, run
 from ffscope.models.layout import feed_forwards, find_top
 from ffscope.models.lenses import make_lens
@@ -59,7 +59,7 @@ class States(NamedTuple):
 
 
 class EnoughSeen(Exception):
-    """Raised in the middle of a pass when the last of what is wanted has been heard."""
+    """Raised in the middle of a pass when the last of what is wanted has been observed."""
 
 
 class MemoryModel:
@@ -141,8 +141,8 @@ class MemoryModel:
         ids = inputs["input_ids"]
         other = ids.clone()
         other[0, -1] = (ids[0, -1] + 1) % (self.vocab or 1)
-        heard = (self.trace({**inputs, "input_ids": given}).coefficients for given in (ids, other))
-        return all(_same(one[:, :-1], two[:, :-1]) for one, two in zip(*heard, strict=True))
+        observed = (self.trace({**inputs, "input_ids": given}).coefficients for given in (ids, other))
+        return all(_same(one[:, :-1], two[:, :-1]) for one, two in zip(*observed, strict=True))
 
     @cached_property
     def top(self) -> Top | None:
@@ -196,7 +196,7 @@ class MemoryModel:
         kept = [_Kept(self.layer(index)) for index in chosen]
         with ExitStack() as stack:
             for one in kept:
-                stack.enter_context(one.listening())
+                stack.enter_context(one.tapping())
             result = self.forward(inputs)
         return Trace(
             inputs=inputs,
@@ -225,7 +225,7 @@ class MemoryModel:
         chosen = [_Kept(layer, at=(len(inputs["input_ids"]), rows, positions)) for layer in wanted]
         with ExitStack() as stack, suppress(EnoughSeen):
             for one in chosen:
-                stack.enter_context(one.listening(_all_heard(chosen)))
+                stack.enter_context(one.tapping(_all_seen(chosen)))
             self.forward(inputs)
         return States(
             coefficients=[one.coefficients() for one in chosen],
@@ -291,18 +291,18 @@ class _Kept:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the layer has been heard."""
+        """Whether all of the layer has been observed."""
         return len(self._parts) == len(self.layer.parts) and len(self._terms) == len(self._sites)
 
     @contextmanager
-    def listening(self, then: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hear one pass; call `then` whenever something was heard."""
+    def tapping(self, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Observe one pass; call `then` whenever something was observed."""
         with ExitStack() as stack:
             for part in self.layer.parts:
                 stack.enter_context(part.tap(self._part_keeper(then)))
             for site in self._sites:
-                hear = self._keeper(str(site), then)
-                stack.enter_context(listening(self.layer.module(site), site.side, hear))
+                observe = self._keeper(str(site), then)
+                stack.enter_context(tapping(self.layer.module(site), site.side, observe))
             yield
 
     def _part_keeper(self, then: Callable[[], None]) -> Reader:
@@ -350,8 +350,8 @@ class _Kept:
         return self._terms[name].reshape(*next(iter(self._parts.values())).shape[:-1], -1)
 
 
-def _all_heard(kept: list[_Kept]) -> Callable[[], None]:
-    """Ends a pass when every layer has been heard."""
+def _all_seen(kept: list[_Kept]) -> Callable[[], None]:
+    """Ends a pass when every layer has been observed."""
 
     def end() -> None:
         if all(one.whole for one in reversed(kept)):

@@ -164,13 +164,13 @@ class DensePart(Part):
         return tuple(halves) if self.spec.fused == "gate-key" else tuple(reversed(halves))
 
     def _attach(self) -> list[RemovableHandle]:
-        def hear(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
+        def observe(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
             if not self._mine():
                 return None
             read = self._read(args[0])
             return None if read is args[0] else ((read, *args[1:]), rest[0])
 
-        return [attach(self.out, "in", hear)]
+        return [attach(self.out, "in", observe)]
 
 
 class WeighedPart(DensePart):
@@ -198,7 +198,7 @@ class WeighedPart(DensePart):
             if self._mine():
                 self._running.weight = self._weight(args[0])
 
-        def hear(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
+        def observe(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
             if not self._mine():
                 return None
             weight = self._running.weight
@@ -207,7 +207,7 @@ class WeighedPart(DensePart):
             # A weight that rounds to 0 lets nothing through, whatever the coefficients.
             return None if read is given else ((torch.where(weight == 0, args[0], read / weight), *args[1:]), rest[0])
 
-        return [attach(self.source, "in", remember), attach(self.out, "in", hear)]
+        return [attach(self.source, "in", remember), attach(self.out, "in", observe)]
 
 
 class ExpertsPart(Part):
@@ -301,7 +301,7 @@ class ExpertsPart(Part):
         return self.source._apply_gate(sums) if self.gated else self.source.act_fn(sums)
 
     def _attach(self) -> list[RemovableHandle]:
-        def hear(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Tensor | None:
+        def observe(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Tensor | None:
             if not self._mine():
                 return None
             kwargs, output = rest
@@ -314,7 +314,7 @@ class ExpertsPart(Part):
             made = read @ self.values()
             return (made if bias is None else made + bias).reshape(output.shape).to(output.dtype)
 
-        return [attach(self.source, "out", hear)]
+        return [attach(self.source, "out", observe)]
 
 
 def make_part(block: nn.Module, depth: int, spec: Dense | Experts) -> Part:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ffscope.axes import Array
+
 DRAWS, _AT_ONCE = 2000, 100
 _ENDS = (0.025, 0.975)
 
-Array = np.ndarray
+
 Interval = tuple[float, float]
 
 

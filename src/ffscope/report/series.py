@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ffscope.axes import Array
 from ffscope.queries.tables import Tables
 from ffscope.report import bootstrap
 
-Array = np.ndarray
 Columns = dict[str, Array]
 Measure = dict[str, float | None]
 Series = dict[str, list[float | None]]

@@ -31,7 +31,7 @@ class BatchInfo(NamedTuple):
 class Accumulators:
     """The running top t of memories, of their lowest coefficients if wanted, a sample, and counts.
 
-    The memories of a batch are heard some at a time, layer by layer. On a GPU nothing may wait for a result in the middle of a
+    The memories of a batch are observed some at a time, layer by layer. On a GPU nothing may wait for a result in the middle of a
     pass, so there the highest coefficients and their positions are put by, and looked through when the batch is over.
     """
 
@@ -49,7 +49,7 @@ class Accumulators:
         self.top = RunningTop(memories, top, device)
         self.low = RunningTop(memories, top, device) if negative else None
         self.sample = RunningSample(names, SAMPLE, seed)
-        self.tally = Histogram(memories, device)
+        self.histogram = Histogram(memories, device)
         self._prefixes = prefixes
         self._at_the_end = device.type != "cpu" and prefixes == "best"
         self._at_once = _ON_CPU if device.type == "cpu" else _ELSEWHERE
@@ -82,7 +82,7 @@ class Accumulators:
         self._picked_prefixes[place] = prefixes
         return self._picked[place]
 
-    def hear(self, coefficients: Float[Tensor, "batch pos some"], columns: slice) -> None:
+    def observe(self, coefficients: Float[Tensor, "batch pos some"], columns: slice) -> None:
         """The coefficients of some of the memories. What stands before the sentences, BOS, is no prefix."""
         passing = self._passing
         unlisted = coefficients.shape[1] - passing.length
@@ -107,7 +107,7 @@ class Accumulators:
 
     def end(self) -> None:
         """The batch has passed."""
-        self.tally.watch(self._best, self._rows)
+        self.histogram.watch(self._best, self._rows)
         if self._at_the_end:
             self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
             if self.low is not None and self._lowest is not None:
@@ -123,7 +123,7 @@ class Accumulators:
         width = max(1, self._at_once // len(prefixes))
         for start in range(0, coefficients.shape[1], width):
             columns = slice(start, min(start + width, coefficients.shape[1]))
-            self.tally.sort(coefficients[:, columns], columns)
+            self.histogram.sort(coefficients[:, columns], columns)
             self.sample.watch(coefficients[:, columns], prefixes, columns)
 
     def state(self) -> dict[str, Tensor]:
@@ -133,11 +133,11 @@ class Accumulators:
         for table in tables.values():
             table.merge()
         keys = {name: table.keys for name, table in tables.items()}
-        return {**self.tally.state(), **keys, "sample_rank": self.sample.ranks()}
+        return {**self.histogram.state(), **keys, "sample_rank": self.sample.ranks()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from a checkpoint."""
-        self.tally.load(state)
+        self.histogram.load(state)
         self.top.load(state["top"])
         self.sample.load(state["sample"])
         if self.low is not None:

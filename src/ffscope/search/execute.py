@@ -1,4 +1,4 @@
-"""One pass of a model over batches of sentences, with every memory listened to."""
+"""One pass of a model over batches of sentences, with every memory observed."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -51,50 +51,52 @@ class Search:
         self.groups = groups_of(model, layers, memories)
         befores = [0, *accumulate(model.memories)]  # memories of earlier layers
         names = torch.cat([group.memories + befores[group.layer] for group in self.groups])
-        self.listener = Accumulators(names.to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed)
+        self.accumulators = Accumulators(
+            names.to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed
+        )
         self._running = False
-        self._unheard: set[Part] = set()
+        self._unseen: set[Part] = set()
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Within the block, and in this thread, `run` hears the memories."""
+    def tapping(self) -> Iterator[None]:
+        """Within the block, and in this thread, `run` observes the memories."""
         with ExitStack() as stack:
             for group in self.groups:
-                stack.enter_context(group.part.tap(self._hearer(group)))
+                stack.enter_context(group.part.tap(self._tap(group)))
             yield
 
     def run(self, batch: Batch) -> None:
         """One batch through the model, up to the last coefficients that are wanted."""
-        self.listener.begin(self._passing(batch))
+        self.accumulators.begin(self._passing(batch))
         self._running = True
-        self._unheard = {group.part for group in self.groups}
+        self._unseen = {group.part for group in self.groups}
         self._last_sum = torch.zeros((), device=self.model.device)
         with suppress(EnoughSeen):
             self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
-        if self._unheard:
+        if self._unseen:
             raise ProofError(
                 "A feed-forward layer's output projection did not run in this pass, so its coefficients were not seen. "
                 "Its block computes the layer in another way than its modules say."
             )
         self._running = False
-        self.listener.end()
-        if not torch.stack([self._last_sum, self.listener.tally.maximum.max()]).isfinite().all():
+        self.accumulators.end()
+        if not torch.stack([self._last_sum, self.accumulators.histogram.maximum.max()]).isfinite().all():
             raise CoefficientError(self._culprit(batch))
 
-    def _hearer(self, group: Group) -> Any:
-        def hear(part: Part, coefficients: Tensor, _past: int) -> None:
+    def _tap(self, group: Group) -> Any:
+        def observe(part: Part, coefficients: Tensor, _past: int) -> None:
             if not self._running:
                 return
             mine = coefficients if group.within is None else coefficients[..., group.within]
-            self.listener.hear(mine, group.columns)
+            self.accumulators.observe(mine, group.columns)
             if group.layer == self.groups[-1].layer:
                 # Minus infinity is nobody's highest. In an earlier layer it spoils all that comes after.
                 self._last_sum = self._last_sum + mine.sum(dtype=torch.float32)
-            self._unheard.discard(part)
-            if not self._unheard:
+            self._unseen.discard(part)
+            if not self._unseen:
                 raise EnoughSeen
 
-        return hear
+        return observe
 
     def _passing(self, batch: Batch) -> BatchInfo:
         firsts = torch.from_numpy(batch.first_prefixes).to(self.model.device)
@@ -110,7 +112,7 @@ class Search:
             alone = Batch(
                 batch.sentences[row : row + 1], batch.first_prefixes[row : row + 1], batch.tokens[row : row + 1]
             )
-            for group, coefficients in zip(self.groups, self._heard(alone), strict=True):
+            for group, coefficients in zip(self.groups, self._observed(alone), strict=True):
                 wrong = (~coefficients.isfinite()).nonzero()
                 if len(wrong):
                     number = coefficients[tuple(wrong[0].tolist())].item()
@@ -123,18 +125,18 @@ class Search:
                     )
         return "A coefficient is not finite in a batch, though in none of its sentences alone. Try --dtype float32."
 
-    def _heard(self, batch: Batch) -> list[Tensor]:
+    def _observed(self, batch: Batch) -> list[Tensor]:
         """Every group's coefficients in one batch, with nothing else done with them."""
-        heard: dict[Part, Tensor] = {}
+        observed: dict[Part, Tensor] = {}
 
         def keep(part: Part, coefficients: Tensor, _past: int) -> None:
-            heard[part] = coefficients.clone()
+            observed[part] = coefficients.clone()
 
         with ExitStack() as stack:
             for group in self.groups:
                 stack.enter_context(group.part.tap(keep))
             self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
-        return [heard[g.part] if g.within is None else heard[g.part][..., g.within] for g in self.groups]
+        return [observed[g.part] if g.within is None else observed[g.part][..., g.within] for g in self.groups]
 
 
 def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] | None) -> list[Group]:
@@ -156,10 +158,10 @@ def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] 
 
 def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:
     """What a search keeps of some batches, such as those of a shard; `merge` makes one state of several."""
-    with search.listening():
+    with search.tapping():
         for batch in batches:
             search.run(batch)
-    return search.listener.state()
+    return search.accumulators.state()
 
 
 def _chosen(part: Part, memories: list[int] | None) -> tuple[Tensor, Any]:

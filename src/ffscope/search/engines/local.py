@@ -24,7 +24,7 @@ def run(
     if plan.options.minutes is not None:
         job.save()  # what the time allows is measured once
     job.run_all(checkpoint_every, progress)
-    return SearchResult(job.search.listener.state(), job.seconds)
+    return SearchResult(job.search.accumulators.state(), job.seconds)
 
 
 class _Run:
@@ -37,7 +37,7 @@ class _Run:
         self.seconds = 0.0
         note = checkpoint.read_note(study)
         if note is not None:
-            self.search.listener.load(checkpoint.load(study))
+            self.search.accumulators.load(checkpoint.load(study))
             self.batches, self.sentences, self.prefixes = note["batches"], note["sentences"], note["prefixes"]
             self.seconds = note["seconds"]
             logger.info("Going on after %d of %d sentences.", self.sentences, plan.sentences)
@@ -45,7 +45,7 @@ class _Run:
     def run_all(self, checkpoint_every: float, progress: ProgressCallback) -> None:
         start = saved = time.perf_counter()
         earlier, begun_at = self.seconds, self.prefixes
-        with self.search.listening(), delayed_interrupt() as interrupted:
+        with self.search.tapping(), delayed_interrupt() as interrupted:
             for batch in self._batches_left():
                 self.search.run(batch)
                 self.batches += 1
@@ -79,4 +79,4 @@ class _Run:
             "prefixes": self.prefixes,
             "seconds": self.seconds,
         }
-        checkpoint.save(self.study, self.search.listener.state(), note)
+        checkpoint.save(self.study, self.search.accumulators.state(), note)
