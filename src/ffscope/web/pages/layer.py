@@ -1,0 +1,68 @@
+"""The page of one layer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ffscope.queries import Tables
+from ffscope.queries.layer import layer_page, searched_layer
+from ffscope.report.layer import layer_figures
+from ffscope.stages.registry import stages
+from ffscope.web.dependencies import Layer, answers, html_page, studied
+from ffscope.web.drawing import Drawing
+from ffscope.web.missing import Missing, missing
+from ffscope.web.parameters import takes
+from ffscope.web.responses import Json
+
+router = APIRouter()
+
+
+@dataclass(frozen=True)
+class LayerResponse:
+    """The searched memories of a layer, column by column, and how their measures are distributed."""
+
+    layer: int
+    layers: int
+    memories: int
+    columns: dict[str, list[Any]]
+    figures: list[Drawing]
+    missing: list[Missing]
+
+
+def layer_response(tables: Tables, layer: int) -> LayerResponse:
+    """What a study knows of a layer's memories."""
+    page = layer_page(tables, layer)
+    return LayerResponse(
+        layer=page.layer,
+        layers=page.layers,
+        memories=page.memories,
+        columns=page.columns,
+        figures=[Drawing(name, title, "", spec) for name, title, spec in layer_figures(page)],
+        missing=missing(tables.study, _stages()),
+    )
+
+
+def _stages() -> Iterator[str]:
+    """The stages that have something to show of every memory of a layer."""
+    return (name for name, stage in stages().items() if stage.measures)
+
+
+@router.get("/L{layer:number}.json", responses=answers(LayerResponse), tags=["study"])
+def layer(request: Request, layer: Layer) -> Json:
+    """The memories of a layer, column by column."""
+    return Json(studied(request).kept(f"L{layer}", lambda tables: layer_response(tables, layer)))
+
+
+_OWN = ("sort", "q", "state", "agrees", "kind")
+_RANGES = tuple(f"{name}_{end}" for name in ("fires", "max_prob", "precision") for end in ("min", "max"))
+
+
+@router.get("/L{layer:number}", include_in_schema=False)
+@takes(own=(*_OWN, *_RANGES))
+def html(request: Request, layer: int) -> Response:
+    """One layer."""
+    searched_layer(studied(request).tables, layer)
+    return html_page(request, "layer")
