@@ -2,10 +2,11 @@
 
 import hashlib
 import os
+from dataclasses import asdict
 from typing import Any
 
 from ffscope.options.analysis import lens_names
-from ffscope.stages.registry import stages
+from ffscope.stages.registry import measures, stages
 from ffscope.study.folder import Study
 from ffscope.study.public import folder_name, public_name
 
@@ -29,5 +30,16 @@ def about(study: Study) -> dict[str, Any]:
         "lens": study.settings.get("lens"),
         "lenses": list(lens_names()),
         "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
+        "measures": described_measures(),
         "missing": {name: row.missing or f"The stage {name} has not been done yet." for name, row in stages().items()},
     }
+
+
+def described_measures() -> list[dict[str, Any]]:
+    """Every measure as its stage declares it, in the order of columns; how it is computed is nothing to a page."""
+    described = []
+    for row, measure in measures().values():
+        fields = asdict(measure)
+        del fields["sql"]
+        described.append({"stage": row.name, **fields})
+    return described

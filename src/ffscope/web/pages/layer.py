@@ -9,11 +9,13 @@ from starlette.responses import Response
 
 from ffscope.queries import Tables
 from ffscope.queries.layer import layer_page, searched_layer
+from ffscope.queries.measures import RANGE_KINDS
 from ffscope.report.layer import layer_figures
-from ffscope.stages.registry import stages
+from ffscope.stages.registry import measures, stages
 from ffscope.web.dependencies import Layer, answers, html_page, studied
 from ffscope.web.drawing import Drawing
 from ffscope.web.missing import Missing, missing
+from ffscope.web.panels import FilledPanel, layer_panels
 from ffscope.web.parameters import takes
 from ffscope.web.responses import Json
 
@@ -30,6 +32,7 @@ class LayerResponse:
     columns: dict[str, list[Any]]
     figures: list[Drawing]
     missing: list[Missing]
+    panels: list[FilledPanel]
 
 
 def layer_response(tables: Tables, layer: int) -> LayerResponse:
@@ -42,6 +45,7 @@ def layer_response(tables: Tables, layer: int) -> LayerResponse:
         columns=page.columns,
         figures=[Drawing(name, title, "", spec) for name, title, spec in layer_figures(page)],
         missing=missing(tables.study, _stages()),
+        panels=layer_panels(tables, layer),
     )
 
 
@@ -56,12 +60,15 @@ def layer(request: Request, layer: Layer) -> Json:
     return Json(studied(request).kept(f"L{layer}", lambda tables: layer_response(tables, layer)))
 
 
-_OWN = ("sort", "q", "state", "agrees", "kind")
-_RANGES = tuple(f"{name}_{end}" for name in ("fires", "max_prob", "precision") for end in ("min", "max"))
+def _filters() -> Iterator[str]:
+    """What the page's link keeps of its filters: both ends of a range, or the one chosen."""
+    for name, (_, measure) in measures().items():
+        if measure.filtered:
+            yield from (f"{name}_min", f"{name}_max") if measure.kind in RANGE_KINDS else (name,)
 
 
 @router.get("/L{layer:number}", include_in_schema=False)
-@takes(own=(*_OWN, *_RANGES))
+@takes(own=("sort", "q", "state", *_filters()))
 def html(request: Request, layer: int) -> Response:
     """One layer."""
     searched_layer(studied(request).tables, layer)

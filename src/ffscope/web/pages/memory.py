@@ -15,6 +15,7 @@ from ffscope.queries.similar import Similar, similar
 from ffscope.stages.registry import stages
 from ffscope.web.dependencies import Layer, Number, answers, html_page, studied
 from ffscope.web.missing import Missing, missing
+from ffscope.web.panels import FilledPanel, memory_panels
 from ffscope.web.parameters import takes
 from ffscope.web.responses import Json
 from ffscope.web.rows import Row, folded, shown
@@ -52,6 +53,7 @@ class MemoryResponse:
     next: str | None
     random: str
     missing: list[Missing]
+    panels: list[FilledPanel]
 
 
 def memory_response(tables: Tables, memory: Memory) -> MemoryResponse:
@@ -88,6 +90,7 @@ def memory_response(tables: Tables, memory: Memory) -> MemoryResponse:
         next=after,
         random=random_memory(tables),
         missing=missing(study, _stages()),
+        panels=memory_panels(tables, memory),
     )
 
 
