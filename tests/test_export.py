@@ -15,8 +15,8 @@ from ffscope.queries.memory import memory_page
 from ffscope.queries.tables import Tables
 from ffscope.web import export as exporting
 from ffscope.web.export import export
-from ffscope.web.twins.layer import layer_twin
-from ffscope.web.twins.memory import memory_twin
+from ffscope.web.pages.layer import layer_response
+from ffscope.web.pages.memory import memory_response
 from studies import end_early
 
 
@@ -44,8 +44,8 @@ def test_every_page_has_its_twin_beside_it(study, tmp_path):
         twin = json.loads((site / page).with_suffix(".json").read_text())
         assert twin
     tables = Tables(study)
-    assert json.loads((site / "L1/index.json").read_text()) == json.loads(dumped(layer_twin(tables, 1)))
-    twin, now = json.loads((site / "L0/3.json").read_text()), json.loads(dumped(memory_twin(tables, Memory(0, 3))))
+    assert json.loads((site / "L1/index.json").read_text()) == json.loads(dumped(layer_response(tables, 1)))
+    twin, now = json.loads((site / "L0/3.json").read_text()), json.loads(dumped(memory_response(tables, Memory(0, 3))))
     twin.pop("random"), now.pop("random")
     assert twin == now
 
@@ -142,7 +142,7 @@ def test_stopped_in_the_middle_nothing_is_left_and_the_same_command_works(study,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "memory_twin", stop)
+        patch.setattr(exporting, "memory_response", stop)
         with pytest.raises(KeyboardInterrupt):
             export(study.folder, tmp_path / "site", names="L0.3")
     assert list(tmp_path.iterdir()) == []

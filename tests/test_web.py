@@ -20,7 +20,7 @@ from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
 from ffscope.queries.memory import memory_page
 from ffscope.queries.search import Wanted, search
-from ffscope.web.twins.rows import folded
+from ffscope.web.rows import folded
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
 
@@ -213,9 +213,9 @@ def test_no_path_leaves_the_study(client, path):
 
 
 def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
-    from ffscope.web.routes import reading
+    from ffscope.web.pages import memory
 
-    monkeypatch.setattr(reading, "memory_twin", lambda *_: 1 / 0)
+    monkeypatch.setattr(memory, "memory_response", lambda *_: 1 / 0)
     with client_of(app_of(study.folder)) as client:
         answer = client.get("/L1/2.json")
     assert answer.status_code == 500

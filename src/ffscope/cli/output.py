@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ffscope.progress import Progress, ProgressCallback
-from ffscope.stages.registry import stages
+from ffscope.stages.registry import measures, stages
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ffscope.queries.patterns import Found
     from ffscope.queries.prefixes import Trigger
     from ffscope.queries.search import Matches
+    from ffscope.stages.stage import Measure, Stage
     from ffscope.study.folder import Study
     from ffscope.web.export import Exported
 
@@ -280,7 +281,7 @@ def print_matches(found: "Matches") -> None:
     shown = f", the first {len(found.rows):,} shown" if len(found.rows) < found.count else ""
     out.print(f"{found.count:,} memories match{shown} ({1000 * found.seconds:.0f} ms)")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = _PROMOTED_COLUMNS if any(row.promoted for row in found.rows) else _MATCH_COLUMNS
+    columns = _promoted_columns() if any(row.promoted for row in found.rows) else _match_columns()
     for name, (justify, _) in columns.items():
         table.add_column(name, justify=justify, no_wrap=True)
     for row in found.rows:
@@ -301,33 +302,48 @@ def print_matches(found: "Matches") -> None:
         out.print(table)
 
 
-def _share(number: float | None) -> str:
-    return "–" if number is None else f"{number:.0%}"
-
-
-def _small(number: float | None) -> str:
-    return "–" if number is None else f"{number:.2g}"
-
-
 _Column = tuple[Literal["left", "right"], Callable[[Any], Text | str]]
 _MEMORY: dict[str, _Column] = {"memory": ("left", lambda row: Text(row.memory, style="magenta"))}
-_FIRES: dict[str, _Column] = {"fires": ("right", lambda row: f"{row.measures['fires']:.1%}")}
-_MATCH_COLUMNS: dict[str, _Column] = {
-    **_MEMORY,
-    **_FIRES,
-    "top token": ("left", lambda row: Text(visible(row.measures.get("top") or "–", 16), style="cyan")),
-    "max_prob": ("right", lambda row: _small(row.measures.get("max_prob"))),
-    "precision": ("right", lambda row: _share(row.measures.get("precision"))),
-    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 48))),
-}
-_PROMOTED_COLUMNS: dict[str, _Column] = {
-    **_MEMORY,
+_PROMOTED: dict[str, _Column] = {
     "token": ("left", lambda row: Text(visible(row.promoted.token, 16), style="cyan")),
     "rank": ("right", lambda row: str(row.promoted.rank)),
-    "probability": ("right", lambda row: _small(row.promoted.probability)),
-    **_FIRES,
-    "pattern": ("left", lambda row: Text(visible(row.measures.get("pattern") or "–", 24))),
+    "probability": ("right", lambda row: f"{row.promoted.probability:.2g}"),
 }
+
+
+def _match_columns() -> dict[str, _Column]:
+    """A memory and the measures that are for the terminal."""
+    return _MEMORY | dict(_measure_column(measure, 48) for _, measure in _terminal_measures())
+
+
+def _promoted_columns() -> dict[str, _Column]:
+    """A memory and the token that was asked for, which takes the place of what else is known of the value."""
+    others = [measure for stage, measure in _terminal_measures() if stage.name not in ("values", "agreement")]
+    return _MEMORY | _PROMOTED | dict(_measure_column(measure, 24) for measure in others)
+
+
+def _terminal_measures() -> "Iterator[tuple[Stage, Measure]]":
+    return (pair for pair in measures().values() if "terminal" in pair[1].shown)
+
+
+def _measure_column(measure: "Measure", longest: int) -> tuple[str, _Column]:
+    """The head and the cells of a measure's column; a text has at most so many letters."""
+    head = f"{measure.name} token" if measure.kind == "token" else measure.name
+    number = measure.kind in ("real", "share", "count")
+    return head, ("right" if number else "left", lambda row: _cell(measure, row.measures.get(measure.name), longest))
+
+
+def _cell(measure: "Measure", value: Any, longest: int) -> Text | str:
+    if measure.kind == "token":
+        return Text(visible(value or "–", 16), style="cyan")
+    if measure.kind in ("text", "choice"):
+        return Text(visible(value or "–", longest))
+    if value is None:
+        return "–"
+    if measure.kind == "answer":
+        return "yes" if value else "no"
+    digits = 1 if measure.digits is None else measure.digits
+    return {"share": f"{value:.{digits}%}", "count": f"{value:,}", "real": f"{value:.2g}"}[measure.kind]
 
 
 def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:

@@ -1,5 +1,6 @@
 """One memory: its triggers, a sample of the prefixes on which it fires, its value and counts."""
 
+import secrets
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -85,6 +86,21 @@ def maximum_of(tables: Tables, memory: Memory) -> float | None:
     """The highest coefficient that the search saw; None where it left the memory out."""
     found = tables.rows("SELECT maximum FROM memories WHERE layer = ? AND memory = ?", memory)
     return found[0][0] if found else None
+
+
+def neighbours(tables: Tables, memory: Memory) -> tuple[str | None, str | None]:
+    """The searched memories before and after one; None at the ends."""
+    query = "SELECT layer, memory FROM memories WHERE (layer, memory) {} (?, ?) ORDER BY layer {}, memory {} LIMIT 1"
+    before = tables.rows(query.format("<", "DESC", "DESC"), memory)
+    after = tables.rows(query.format(">", "ASC", "ASC"), memory)
+    return str(Memory(*before[0])) if before else None, str(Memory(*after[0])) if after else None
+
+
+def random_memory(tables: Tables) -> str:
+    """Any searched memory, another each time."""
+    count = tables.rows("SELECT count(*) FROM memories")[0][0]
+    row = tables.rows("SELECT layer, memory FROM memories LIMIT 1 OFFSET ?", [secrets.randbelow(count)])[0]
+    return str(Memory(*row))
 
 
 def _sampled(counted: dict[str, Any]) -> list[tuple[Any, ...]]:

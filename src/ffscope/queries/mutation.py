@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from ffscope.memory_name import Memory
 from ffscope.queries.tables import Where, reading, spellings
@@ -56,3 +57,23 @@ def mutation_of(where: Where, memory: Memory) -> Mutation | None:
     changes = {name: [row.change for row in made if row.removed == name] for name in REMOVED}
     summary = {name: Change(median(found), len(found)) for name, found in changes.items() if found}
     return Mutation(summary, made) if made else None
+
+
+def mutation_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
+    """The mutations of one memory as a panel's table, each removal behind it; None where it was not mutated."""
+    mutation = mutation_of(where, memory)
+    if mutation is None:
+        return None
+    return {
+        "heads": ["Removed token", "Median change", "Triggers"],
+        "kinds": ["text", "signed share", "count"],
+        "rows": [[removed, change.median, change.count] for removed, change in mutation.summary.items()],
+        "more": {
+            "title": "Each removal",
+            "heads": ["Rank", "Removed", "Token", "From", "To", "Change"],
+            "kinds": ["count", "text", "token", "real", "real", "signed share"],
+            "rows": [
+                [row.rank, row.removed, row.token, row.coefficient, row.mutated, row.change] for row in mutation.rows
+            ],
+        },
+    }

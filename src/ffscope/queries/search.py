@@ -37,9 +37,9 @@ def sorts() -> tuple[str, ...]:
     return (*_OWN_SORTS, *ranges())
 
 
-def kinds() -> tuple[str, ...]:
-    """The kinds of patterns that can be searched for."""
-    return measures()["kind"][1].choices
+def choices() -> dict[str, tuple[str, ...]]:
+    """The measures that are searched by a choice, each with what can be chosen; "none" is of memories without one."""
+    return {name: measures()[name][1].choices for name in measures_of_kind("choice")}
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Wanted:
     promotes: str = ""
     loose: bool = False
     pattern: str = ""
-    kind: str = ""
     layers: str = ""
+    choices: dict[str, str] = field(default_factory=dict)
     answers: dict[str, bool] = field(default_factory=dict)
     ranges: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     sort: str = ""
@@ -70,14 +70,13 @@ class Wanted:
         long = next((name for name, text in given.items() if len(text) > _LONGEST), None)
         if long is not None:
             raise InputError(f"{long} has {len(given[long]):,} characters; at most {_LONGEST:,} are looked for.")
-        if given.get("kind", kinds()[0]) not in kinds():
-            raise InputError(f"There is no kind {given['kind']!r}. Choose one of: {', '.join(kinds())}.")
         if given.get("sort", sorts()[0]).removeprefix("-") not in sorts():
             raise InputError(f"Nothing is sorted by {given['sort']!r}. Choose one of: {', '.join(sorts())}.")
-        words = {name: given.get(name, "") for name in ("trigger", "promotes", "pattern", "kind", "layers", "sort")}
+        words = {name: given.get(name, "") for name in ("trigger", "promotes", "pattern", "layers", "sort")}
         return cls(
             **words,
             loose=_answer("loose", given.get("loose", "no")),
+            choices={name: _choice(name, given[name], known) for name, known in choices().items() if name in given},
             answers={name: _answer(name, given[name]) for name in answers() if name in given},
             ranges={name: _range(name, given[name]) for name in ranges() if name in given},
             limit=min(max(limit, 1), _MOST),
@@ -191,13 +190,13 @@ def _loosely(text: str) -> str:
 
 
 def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
-    filters = (
-        []
-        if not wanted.kind
-        else [f"{expression('kind')} IS NULL" if wanted.kind == "none" else f"{expression('kind')} = $kind"]
-    )
-    if wanted.kind and wanted.kind != "none":
-        asked["kind"] = wanted.kind
+    filters = []
+    for name, choice in wanted.choices.items():
+        if choice == "none":
+            filters.append(f"{expression(name)} IS NULL")
+        else:
+            asked[f"{name}_{len(asked)}"] = choice
+            filters.append(f"{expression(name)} = ${list(asked)[-1]}")
     for name, answer in wanted.answers.items():
         filters.append(f"{expression(name)} = {'true' if answer else 'false'}")
     for name, ends in wanted.ranges.items():
@@ -211,10 +210,10 @@ def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str
 def _stages(wanted: Wanted, *more: str) -> set[str]:
     """What must have been done for this to be known; `more` are measures that are needed beside those asked for."""
     known = measures()
-    names = (*wanted.answers, *wanted.ranges, wanted.sort.removeprefix("-"), *more)
+    names = (*wanted.choices, *wanted.answers, *wanted.ranges, wanted.sort.removeprefix("-"), *more)
     stages = {stage_of(name) for name in names if name in known}
     stages |= {"values"} if wanted.promotes else set()
-    return stages | ({"patterns"} if wanted.pattern or wanted.kind else set())
+    return stages | ({"patterns"} if wanted.pattern else set())
 
 
 def _order(tables: Tables, wanted: Wanted) -> tuple[str, str]:
@@ -260,6 +259,12 @@ def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:
         )
         for row in rows
     ]
+
+
+def _choice(name: str, text: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise InputError(f"There is no {name} {text!r}. Choose one of: {', '.join(known)}.")
+    return text
 
 
 def _answer(name: str, text: str) -> bool:

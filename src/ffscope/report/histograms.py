@@ -6,29 +6,26 @@ import numpy as np
 
 from ffscope.queries.layer import LayerPage
 from ffscope.report.wording import MEASURES
+from ffscope.stages.registry import measures
 
 _BINS = 30
-# Of each measure: the figure's title, and whether its values span orders of magnitude.
-_DRAWN = {
-    "fires": ("Share of prefixes on which memories fire", "log"),
-    "max_prob": ("Maximum probability of the values", "log"),
-    "next_rank": ("Rank of the first trigger's next token in the value", "log"),
-    "precision": ("Precision of the values' top tokens", "linear"),
-}
 
 
 def layer_histograms(page: LayerPage) -> list[tuple[str, str, dict[str, Any]]]:
     """Name, title and specification of every histogram that the layer has numbers for."""
     histograms = []
-    for name, (title, scale) in _DRAWN.items():
+    for name, (_, measure) in measures().items():
+        if measure.histogram is None:
+            continue
+        title, scale = measure.histogram
         numbers = np.array([number for number in page.columns.get(name, ()) if number is not None], dtype=np.float64)
         numbers = numbers[numbers > 0] if scale == "log" else numbers
         if len(numbers):
-            histograms.append((name, title, _histogram(name, title, numbers, scale)))
+            histograms.append((name, title, _histogram(MEASURES.get(name, measure.label), title, numbers, scale)))
     return histograms
 
 
-def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[str, Any]:
+def _histogram(label: str, title: str, numbers: np.ndarray, scale: Any) -> dict[str, Any]:
     """Counted here, so that a page is sent bins and not thousands of numbers."""
     import altair as alt
 
@@ -50,7 +47,7 @@ def _histogram(name: str, title: str, numbers: np.ndarray, scale: Any) -> dict[s
         .encode(
             x=alt.X(
                 "from:Q",
-                title=MEASURES[name],
+                title=label,
                 scale=alt.Scale(type=scale, nice=False),
                 axis=alt.Axis(format="~g", tickCount=5, grid=False),
             ),

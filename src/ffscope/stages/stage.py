@@ -55,7 +55,8 @@ class Mean:
 class Measure:
     """Something known of a memory: a column, a filter of searches, a key to sort by. It is declared here and nowhere else.
 
-    `sql` is an expression over the stage's `source`, under that table's own name. Of a token it gives the id.
+    `sql` is an expression over the stage's `source`, under that table's own name. Of a token it gives the id. Of a choice, "none"
+    among `choices` stands for NULL.
     """
 
     name: str
@@ -79,8 +80,17 @@ class Measure:
 class Panel:
     """A part of the memory page or the layer page. `data` names what fills it: f(tables, memory or layer), None for nothing.
 
-    What that gives, by kind: table {heads, numbers, rows, more?}, bars [[label, number]], histogram {edges, counts},
-    tokens [[token, number]], figure (a vega-lite specification), text (a string).
+    What that gives, by kind, as JSON has it (lists, dictionaries, text, numbers, None):
+
+    - table: {"heads": [...], "kinds": [...], "rows": [[...], ...]}; `kinds` says of each column how its cells are drawn: text,
+      token, memory (a name, which becomes a link), count, real, share, or "signed share". The first cell of a row is its head.
+      "more", a table with a "title" besides, stands folded below it.
+    - bars and tokens: [[label or token, number], ...].
+    - histogram: {"edges": [...], "counts": [...]}, with one edge more than counts.
+    - figure: a vega-lite specification.
+    - text: a string.
+
+    All of it is shown as plain text, so text of a corpus may be given as it is.
     """
 
     title: str

@@ -1,13 +1,15 @@
 """The explorer's server, put together: a study, maybe its model, the rules, the addresses."""
 
 import logging
+import pkgutil
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -17,13 +19,14 @@ import ffscope
 from ffscope.errors import FfscopeError, MemoryNameError, StudyError
 from ffscope.html import vega_bundle
 from ffscope.tokens import visible
+from ffscope.web import pages
+from ffscope.web.dependencies import Refused
 from ffscope.web.guard import App, Guard, Rules, Scope
 from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
 from ffscope.web.open_study import OpenStudy
+from ffscope.web.pages.overview import kept_overview
+from ffscope.web.parameters import refuse_other_parameters
 from ffscope.web.responses import STATIC, Json, refusal
-from ffscope.web.routes import annotating, live, pages, reading
-from ffscope.web.routes.asking import Refused
-from ffscope.web.routes.parameters import refuse_other_parameters
 
 logger = logging.getLogger(__name__)
 # What an error means to whoever asked; the first that fits.
@@ -59,15 +62,28 @@ def make_app(folder: Path, *, rules: Rules, queue: ModelQueue) -> Any:
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
     )
-    app.state.studied, app.state.queue, app.state.rules = OpenStudy(folder), queue, rules
-    for part in (reading, live, annotating, pages):
-        app.include_router(part.router, dependencies=[Depends(refuse_other_parameters)])
+    app.state.studied, app.state.queue, app.state.rules = OpenStudy(folder, prepare=kept_overview), queue, rules
+    checked = [Depends(refuse_other_parameters)]
+    for router in _routers():
+        app.include_router(router, dependencies=checked)
+    app.add_api_route("/static/vega.js", _vega, dependencies=checked, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC))
     for kind in (FfscopeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _refused)
     app.add_middleware(_Caught)
     app.add_middleware(Guard, rules=rules, refuse=_refuse)  # around everything, so that every answer has its headers
     return app
+
+
+def _routers() -> Iterator[APIRouter]:
+    """Those of all pages: every module of `pages` has one."""
+    for module in pkgutil.iter_modules(pages.__path__):
+        yield import_module(f"{pages.__name__}.{module.name}").router
+
+
+def _vega() -> Response:
+    """What draws the charts, as vl-convert ships it."""
+    return Response(vega_bundle(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
 
 
 class _Caught:

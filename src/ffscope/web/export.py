@@ -14,16 +14,19 @@ from ffscope.html import block, dumped, vega_bundle
 from ffscope.memory_name import Memory
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries.annotations import read
+from ffscope.queries.layer import searched_layers
 from ffscope.queries.tables import Tables, checked, reading
 from ffscope.queries.values import predictive_values
 from ffscope.study.folder import Study
 from ffscope.study.public import public
+from ffscope.web.about import about
+from ffscope.web.missing import Missing
+from ffscope.web.open_study import read_summary
+from ffscope.web.pages.layer import layer_response
+from ffscope.web.pages.memory import memory_response
+from ffscope.web.pages.overview import overview_response
+from ffscope.web.pages.search import search_index_response
 from ffscope.web.responses import STATIC, STYLES, document
-from ffscope.web.twins.layer import layer_twin
-from ffscope.web.twins.memory import memory_twin
-from ffscope.web.twins.missing import Missing
-from ffscope.web.twins.overview import about, overview_twin, read_summary
-from ffscope.web.twins.search_index import search_index_twin
 
 _PREDICTIVE = 100  # values that the report shows too
 # Scripts beside the page only: 'self' says nothing where pages are files.
@@ -98,12 +101,12 @@ def _chosen(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:
 
 def _pages(tables: Tables, memories: list[Memory]) -> Iterator[Page]:
     summary = read_summary(tables.study.folder)
-    yield "index", "overview", lambda: overview_twin(tables, summary)
-    yield "search", "search", lambda: search_index_twin(tables)
-    for (layer,) in tables.rows("SELECT DISTINCT layer FROM memories ORDER BY layer"):
-        yield f"L{layer}/index", "layer", lambda layer=layer: layer_twin(tables, layer)  # type: ignore[misc]
+    yield "index", "overview", lambda: overview_response(tables, summary)
+    yield "search", "search", lambda: search_index_response(tables)
+    for layer in searched_layers(tables):
+        yield f"L{layer}/index", "layer", lambda layer=layer: layer_response(tables, layer)  # type: ignore[misc]
     for memory in memories:
-        yield f"L{memory.layer}/{memory.memory}", "memory", lambda memory=memory: memory_twin(tables, memory)  # type: ignore[misc]
+        yield f"L{memory.layer}/{memory.memory}", "memory", lambda memory=memory: memory_response(tables, memory)  # type: ignore[misc]
 
 
 class _Site:

@@ -1,5 +1,6 @@
 """The study that is being explored: open all the time, read anew when it changes on the disk."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -12,17 +13,28 @@ from ffscope.queries.tables import Tables
 from ffscope.study.folder import Study
 from ffscope.study.public import hiding, public
 from ffscope.tokens import visible
-from ffscope.web.twins.overview import about, overview_twin, read_summary
+from ffscope.web.about import about
 
 logger = logging.getLogger(__name__)
 _MOST_KEPT = 200  # answers; a model's layers, and some more
 
 
-class OpenStudy:
-    """A study's tables, held in memory as soon as they are there, and answers that cost more than a moment."""
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What a study's report is drawn from; empty where there is none that can be read."""
+    with suppress(OSError, ValueError):
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return summary if isinstance(summary, dict) else {}
+    return {}
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+class OpenStudy:
+    """A study's tables, held in memory as soon as they are there, and answers that cost more than a moment.
+
+    `prepare` makes what would keep the first visitor waiting; it is called whenever the study has changed.
+    """
+
+    def __init__(self, folder: Path, prepare: Callable[["OpenStudy"], Any] = lambda study: None) -> None:
+        self.folder, self._prepare = folder, prepare
         self._lock = threading.Lock()
         self._version: tuple[int, ...] = ()
         self._tables: Tables | None = None
@@ -61,10 +73,6 @@ class OpenStudy:
                 threading.Thread(target=self._get_ready, args=(self._tables,), daemon=True).start()
             return self._tables, self._kept
 
-    def overview(self) -> Any:
-        """The first page's twin."""
-        return self.kept("overview", lambda tables: overview_twin(tables, self.summary()))
-
     def summary(self) -> dict[str, Any]:
         """What the report is drawn from."""
         return read_summary(self.folder)
@@ -87,7 +95,7 @@ class OpenStudy:
     def _get_ready(self, tables: Tables) -> None:
         """What would make the first answers slow, done before anyone asks."""
         try:
-            self.overview()
+            self._prepare(self)
             tables.hold()
         except Exception as error:  # of whatever kind: questions are answered without it, or say what is wrong
             said = visible(str(error), longest=None)

@@ -1,10 +1,10 @@
 // All memories of a layer in one table, with filters.
-import { h, real, replace, seen, share, whole } from "./dom.js";
+import { h, replace, seen, whole } from "./dom.js";
 import { drawFigures } from "./figures.js";
 import { exportedMemories, isExport, layerLink } from "./links.js";
-import {
-  AGREEMENT, agreesMark, countOf, inLocation, keepInLocation, memoryName, missingStages, oneLine, tokenCell,
-} from "./widgets.js";
+import { allMeasures, isChoice, isRange, isWord, measureCell, measureHead, measureOptions, measuresIn } from "./measures.js";
+import { panelSections } from "./panels.js";
+import { countOf, inLocation, keepInLocation, memoryName, missingStages } from "./widgets.js";
 import { VirtualTable } from "./table.js";
 
 export async function layerPage(place, twin, about) {
@@ -27,7 +27,7 @@ export async function layerPage(place, twin, about) {
   const figures = h("div.figures");
   replace(place, h("div.title", h("h1", `Layer ${twin.layer}`), layerNeighbours(twin)), exportedShare(twin),
     missingStages(twin.missing), filters.element, status, table.element,
-    twin.figures?.length ? [h("h2", "Figures"), figures] : null);
+    twin.figures?.length ? [h("h2", "Figures"), figures] : null, panelSections(twin.panels));
   filters.apply();
   await drawFigures(figures, twin.figures ?? []);
 }
@@ -46,35 +46,45 @@ function exportedShare({ layer, columns }) {
     "were not exported (", h("code", "ffscope export --memories …"), ").");
 }
 
+// A memory is dead or fires: the page has words of its own for it, as everyone asks for it first.
+const STATE = { measure: "dead", options: { "": "all", fires: "fires", dead: "dead" } };
+
 function layerColumns({ layer, columns }) {
-  const column = (name, head, width, cell, more = {}) =>
-    ({ name, head, width, cell: (row) => cell(columns[name][row]), key: (row) => columns[name][row], ...more });
-  const number = (name, head, width, say, title) => column(name, head, width, say, { number: true, title });
-  const all = [
-    column("memory", "Memory", 6.5, (memory) => memoryName(`L${layer}.${memory}`)),
-    number("fires", "Fires", 5, share, "Share of the prefixes seen with a coefficient above 0"),
-    column("dead", "Dead", 4, (dead) => (dead ? "dead" : h("span.quiet", "–")), { title: "Fired on no prefix" }),
-    number("maximum", "Maximum", 5.8, real, "Highest coefficient"),
-    column("top", "Top token", 8, tokenCell, {
-      title: "The token that the value ranks highest", key: (row) => columns.top[row]?.replace(/^[␣ ]+/, "").toLowerCase() ?? null,
-    }),
-    number("max_prob", "Highest prob.", 6, real, "The value’s highest probability"),
-    column("agrees", "Agreement", 6.2, agreesMark, { title: AGREEMENT }),
-    number("next_rank", "Next rank", 6, whole, "Rank of the next token of the top trigger in the value"),
-    number("precision", "Precision", 5.6, (part) => share(part, 0), "Share of triggers whose next token is the value’s top token"),
-    number("patterns", "Patterns", 5.2, whole, "Number of patterns"),
-    column("kind", "Kind", 5.4, (kind) => kind ?? h("span.quiet", "–")),
-    column("pattern", "First pattern", 15, (text) => oneLine(text)),
-  ];
-  return all.filter(({ name }) => columns[name]);
+  const named = { name: "memory", head: "Memory", width: 6.5, key: (row) => columns.memory[row] };
+  const known = measuresIn("layer").filter(({ name }) => columns[name]);
+  return [{ ...named, cell: (row) => memoryName(`L${layer}.${columns.memory[row]}`) },
+    ...known.map((measure) => layerColumn(measure, columns[measure.name]))];
 }
 
-const LAYER_RANGES = { fires: ["Fires, %", 100], max_prob: ["Highest probability", 1], precision: ["Precision, %", 100] };
-const LAYER_CHOICES = {
-  state: ["State", { "": "all", fires: "fires", dead: "dead" }, "dead"],
-  agrees: ["Agreement", { "": "any", yes: "yes", no: "no" }, "agrees"],
-  kind: ["Kind", { "": "any", shallow: "shallow", semantic: "semantic", both: "both", none: "none" }, "kind"],
-};
+function layerColumn(measure, values) {
+  const { name, help: title, width } = measure;
+  const head = measureHead(measure);
+  const cell = name === STATE.measure ? stateCell : (value) => measureCell(measure, value);
+  const key = measure.kind === "token" ? (text) => text?.replace(/^[␣ ]+/, "").toLowerCase() ?? null : (value) => value;
+  const number = isRange(measure);
+  return { name, head, title, width, number, cell: (row) => cell(values[row]), key: (row) => key(values[row]) };
+}
+
+function stateCell(dead) {
+  return dead ? "dead" : h("span.quiet", "–");
+}
+
+// What the filters are: those of the measures that ask for one, and the words of the tokens and texts in sight.
+function filteredMeasures(columns) {
+  const filtered = allMeasures().filter(({ name, filtered: wanted }) => wanted && columns[name]);
+  const words = measuresIn("layer").filter((measure) => isWord(measure) && columns[measure.name]);
+  return { choices: filtered.filter(isChoice), ranges: filtered.filter(isRange), words };
+}
+
+const percent = ({ kind }) => (kind === "share" ? 100 : 1);
+
+// "Top token or pattern": a token by its label, a text by its name.
+function wordsLabel(words) {
+  const names = words.map(({ kind, label, name }) => (kind === "token" ? label.toLowerCase() : name.replaceAll("_", " ")));
+  const last = names.pop();
+  const said = names.length ? `${names.join(", ")} or ${last}` : last;
+  return `${said[0].toUpperCase()}${said.slice(1)} contains`;
+}
 
 // The form above the table. Every change is kept in the location and told to `changed` as a test of one row.
 function layerFilters({ columns }, changed) {
@@ -85,20 +95,26 @@ function layerFilters({ columns }, changed) {
     input.value = inLocation(name);
     return input;
   };
-  const words = field("q", h("input", { type: "search", spellcheck: "false" }));
-  const parts = columns.top || columns.pattern ? [h("label.grow", "Top token or pattern contains", words)] : [];
-  for (const [name, [word, options, column]] of Object.entries(LAYER_CHOICES)) {
-    if (!columns[column]) continue;
-    const select = h("select", Object.entries(options).map(([value, said]) => h("option", { value }, said)));
-    parts.push(h("label", word, field(name, select)));
+  const { choices, ranges, words } = filteredMeasures(columns);
+  const choice = (name, label, options) => {
+    const select = field(name, h("select", Object.entries(options).map(([value, said]) => h("option", { value }, said))));
+    select.value = inLocation(name);
     if (select.selectedIndex < 0) select.value = ""; // a link with a word that is none of these
-  }
-  for (const [name, [word]] of Object.entries(LAYER_RANGES)) {
-    if (!columns[name]) continue;
+    return h("label", label, select);
+  };
+  const range = ({ name, label, kind }) => {
+    const legend = kind === "share" ? `${label}, %` : label;
     const end = (which, said) => field(`${name}_${which}`,
-      h("input.short", { type: "number", step: "any", placeholder: said, "aria-label": `${word}, ${said}` }));
-    parts.push(h("fieldset", h("legend", word), end("min", "from"), " – ", end("max", "to")));
-  }
+      h("input.short", { type: "number", step: "any", placeholder: said, "aria-label": `${legend}, ${said}` }));
+    return h("fieldset", h("legend", legend), end("min", "from"), " – ", end("max", "to"));
+  };
+  const box = field("q", h("input", { type: "search", spellcheck: "false" }));
+  const parts = [
+    words.length ? h("label.grow", wordsLabel(words), box) : null,
+    choice("state", "State", STATE.options),
+    choices.map((measure) => choice(measure.name, measure.label, choiceOptions(measure))),
+    ranges.map(range),
+  ];
   const apply = () => {
     const said = Object.fromEntries([...fields].map(([name, input]) => [name, input.value.trim()]));
     keepInLocation(said);
@@ -114,17 +130,24 @@ function layerFilters({ columns }, changed) {
   return { element, apply };
 }
 
+function choiceOptions(measure) {
+  return Object.fromEntries([["", "any"], ...measureOptions(measure).map((option) => [option, option])]);
+}
+
 function rowTest(columns, said) {
   const tests = [];
-  const text = columns.top || columns.pattern ? said.q.toLowerCase() : "";
-  const holds = (column, row) => columns[column]?.[row]?.toLowerCase().includes(text);
-  if (text) tests.push((row) => holds("top", row) || holds("pattern", row));
-  if (said.state) tests.push((row) => columns.dead[row] === (said.state === "dead"));
-  if (said.agrees) tests.push((row) => columns.agrees[row] === (said.agrees === "yes"));
-  if (said.kind) tests.push((row) => (columns.kind[row] ?? "none") === said.kind);
-  for (const [name, [, factor]] of Object.entries(LAYER_RANGES)) {
+  const { choices, ranges, words } = filteredMeasures(columns);
+  const text = said.q.toLowerCase();
+  if (text && words.length) tests.push((row) => words.some(({ name }) => columns[name][row]?.toLowerCase().includes(text)));
+  if (said.state) tests.push((row) => columns[STATE.measure][row] === (said.state === "dead"));
+  for (const { name, kind } of choices) {
+    const chosen = (value) => (kind === "answer" ? value === (said[name] === "yes") : (value ?? "none") === said[name]);
+    if (said[name]) tests.push((row) => chosen(columns[name][row]));
+  }
+  for (const measure of ranges) {
+    const { name } = measure;
     // 12 of 50 is a little less than 24 % as the tables keep it: six digits are what one may ask for.
-    const number = (row) => (columns[name]?.[row] === null ? NaN : Number((factor * columns[name]?.[row]).toPrecision(6)));
+    const number = (row) => (columns[name][row] === null ? NaN : Number((percent(measure) * columns[name][row]).toPrecision(6)));
     if (said[`${name}_min`]) tests.push((row) => number(row) >= Number(said[`${name}_min`]));
     if (said[`${name}_max`]) tests.push((row) => number(row) <= Number(said[`${name}_max`]));
   }

@@ -1,4 +1,5 @@
 // Which page this is, what it shows, and what stands around it.
+import { aboutStudy } from "./about.js";
 import { annotatePage } from "./annotate.js";
 import { ask, isTakenBack } from "./ask.js";
 import { append, byId, h, replace } from "./dom.js";
@@ -22,20 +23,15 @@ export function problem(error) {
   return h("div.problem", { role: "alert" }, h("strong", "This cannot be shown."), " ", h("bdi", error.message));
 }
 
-function embedded(name) {
-  const block = byId(name);
-  return block === null ? null : JSON.parse(block.textContent);
-}
-
 async function twin(page) {
-  if (isExport()) return embedded("page-twin");
+  if (isExport()) return JSON.parse(byId("page-twin").textContent);
   if (ASK_THEMSELVES.has(page)) return null;
   return ask(location.pathname === "/" ? "/index.json" : `${location.pathname}.json`);
 }
 
 async function begin() {
   const page = document.documentElement.dataset.page;
-  const about = embedded("about");
+  const about = aboutStudy();
   const place = h("main", { id: "main", tabindex: "-1" });
   if (page === "error") {
     document.body.prepend(header(page, about)); // what is wrong stands there already

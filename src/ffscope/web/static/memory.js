@@ -2,12 +2,14 @@
 import { bdi, h, real, replace, seen, share, whole } from "./dom.js";
 import { coefficientHistogram } from "./histogram.js";
 import { exportedMemories, isExport, layerLink, memoryLink, pageLink, withQuery } from "./links.js";
+import { measureHelp } from "./measures.js";
 import { memoryExamples } from "./memory_examples.js";
 import { memoryPatterns } from "./memory_patterns.js";
-import { mutationPart, valuePart } from "./memory_parts.js";
+import { valuePart } from "./memory_parts.js";
+import { panelSections } from "./panels.js";
 import { similarPart } from "./memory_similar.js";
 import { ownTextPart } from "./memory_text.js";
-import { AGREEMENT, agreesMark, cutText, missingStages, nextRankWords } from "./widgets.js";
+import { agreesMark, cutText, missingStages, nextRankWords } from "./widgets.js";
 
 export async function memoryPage(place, twin, about) {
   document.title = `${twin.memory} – ${seen(about.name)} – ffscope`;
@@ -18,14 +20,23 @@ export async function memoryPage(place, twin, about) {
     h("div.sides",
       h("section.examples", { "aria-label": "Examples" }, examples.element),
       h("div.aside",
-        memoryPart("Value", valuePart(twin), missingStages(twin.missing, ["values", "agreement"])),
+        memoryPart("Value", valuePart(twin), missingStages(twin.missing, OWN_PARTS.value)),
         memoryPart("Coefficients", coefficientHistogram(twin)),
-        memoryPart("Patterns", memoryPatterns(twin, examples), missingStages(twin.missing, ["patterns"])),
-        memoryPart("Mutation", mutationPart(twin), missingStages(twin.missing, ["mutation"])),
+        memoryPart("Patterns", memoryPatterns(twin, examples), missingStages(twin.missing, OWN_PARTS.patterns)),
+        panelSections(twin.panels), missingPanels(twin.missing),
         memoryPart("Similar memories", similarPart(twin, about)))),
     ownTextPart(twin, about));
   examples.begin();
   listenForNeighbours(twin);
+}
+
+// The stages that have parts of this page's own; what others show is in their panels.
+const OWN_PARTS = { value: ["values", "agreement"], patterns: ["patterns"] };
+
+// The stages that would have panels here, each with how to make it.
+function missingPanels(missing) {
+  const others = missing.map(({ stage }) => stage).filter((stage) => !Object.values(OWN_PARTS).flat().includes(stage));
+  return others.map((stage) => memoryPart(seen(stage[0].toUpperCase() + stage.slice(1)), null, missingStages(missing, [stage])));
 }
 
 function memoryPart(title, said, missing = null) {
@@ -80,7 +91,7 @@ function memorySummary(twin) {
 
 function agreementWords(value) {
   if (!value || value.agrees === null) return null;
-  return [`; ${nextRankWords(value)} (`, h("span", { title: AGREEMENT }, "agreement: "), agreesMark(value.agrees), ")"];
+  return [`; ${nextRankWords(value)} (`, h("span", { title: measureHelp("agrees") }, "agreement: "), agreesMark(value.agrees), ")"];
 }
 
 // The top trigger, as far as the memory has read it, as a prompt. There is no such page in an export.

@@ -1,6 +1,7 @@
-// What stands beside a memory's examples: its value, and what mutation did to its triggers.
-import { h, real, replace, share, token, whole } from "./dom.js";
-import { AGREEMENT, agreesMark, countOf, meter, nextRankWords, plainTable } from "./widgets.js";
+// What stands beside a memory's examples: what its value promotes, and whether that follows its triggers.
+import { h, real, share, token, whole } from "./dom.js";
+import { measureHelp } from "./measures.js";
+import { agreesMark, countOf, meter, nextRankWords } from "./widgets.js";
 
 export function valuePart(twin) {
   const { value } = twin;
@@ -12,7 +13,7 @@ export function valuePart(twin) {
     h("li", token(text), meter(probability / highest), h("span.number", real(probability))));
   return [
     h("p", agreementSentence(twin)),
-    value.agrees === null ? null : h("p", `${AGREEMENT}: `, agreesMark(value.agrees), "."),
+    value.agrees === null ? null : h("p", `${measureHelp("agrees")}: `, agreesMark(value.agrees), "."),
     h("h3", "Promotes"), h("ol.promotes", promoted),
     h("h3", "Suppresses"), h("p.suppresses", value.suppresses.map((text) => [token(text), " "])),
     h("p.quiet.small", norm, " The probabilities are not calibrated: what counts is their order."),
@@ -26,38 +27,4 @@ function agreementSentence({ value, triggers }) {
   const hits = whole(Math.round(value.precision * of));
   const follows = ` follows ${hits} of ${countOf(of, "trigger")} (precision ${share(value.precision, 0)}); `;
   return ["The value’s top token ", top, follows, nextRankWords(value), "."];
-}
-
-export function mutationPart({ mutation }) {
-  if (!mutation) return null;
-  const rows = Object.entries(mutation.summary).map(([removed, { median, count }]) =>
-    h("tr", h("th", { scope: "row" }, removed), h("td.number", signedShare(median)), h("td.number", whole(count))));
-  return [
-    h("p.quiet.small", "How the coefficient changes when the trigger loses a token."),
-    plainTable("Mutation", ["Removed token", "Median change", "Triggers"], h("tbody", rows), { numbers: [1, 2] }),
-    mutationRows(mutation.rows),
-  ];
-}
-
-function signedShare(number) {
-  if (number === null || number === undefined) return "–";
-  return `${number > 0 ? "+" : number < 0 ? "−" : ""}${share(Math.abs(number))}`;
-}
-
-function mutationRows(mutated) {
-  if (!mutated.length) return null;
-  const body = h("tbody");
-  const heads = ["Rank", "Removed", "Token", "From", "To", "Change"];
-  const details = h("details", h("summary", `Each removal (${whole(mutated.length)})`),
-    plainTable("Each removal", heads, body, { numbers: [0, 3, 4, 5], low: true }));
-  // Made when it is opened: there are three for every trigger.
-  details.addEventListener("toggle", () => {
-    if (details.open && !body.children.length) replace(body, mutated.map(mutationRow));
-  });
-  return details;
-}
-
-function mutationRow({ rank, removed, token: lost, coefficient, mutated, change }) {
-  const numbers = [real(coefficient), real(mutated), signedShare(change)].map((said) => h("td.number", said));
-  return h("tr", h("th.number", { scope: "row" }, whole(rank)), h("td", removed), h("td", token(lost ?? "")), numbers);
 }

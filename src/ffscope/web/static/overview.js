@@ -1,6 +1,7 @@
 // The whole study at a glance: what was studied, what was found, its figures, its layers.
 import { bdi, h, real, replace, seen, share, token, whole } from "./dom.js";
 import { drawFigures } from "./figures.js";
+import { allMeasures } from "./measures.js";
 import { howItWasMade } from "./provenance.js";
 import { countOf, cutText, layerName, memoryName, missingStages, plainTable } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
@@ -37,19 +38,27 @@ function studiedLine({ model, corpus, settings }) {
 }
 
 // Name, head, how a number is said, what it means.
-const LAYER_COLUMNS = [
+const COUNT_COLUMNS = [
   ["memories", "Memories", whole, null],
   ["searched", "Searched", whole, "Memories whose triggers were searched"],
   ["dead", "Dead", whole, "Memories that fired on no prefix"],
-  ["fires", "Fires", share, "Mean share of prefixes with a coefficient above 0"],
-  ["agreement", "Agreement", share, "Memories with agreement: top token of the value = next token of the top trigger"],
-  ["precision", "Precision", share, "Mean share of triggers whose next token is the value’s top token"],
-  ["max_prob", "Highest probability", real, "Mean of the highest probability in each value’s distribution"],
-  ["patterns", "Patterns", (number) => (number === null ? "–" : number.toFixed(1)), "Mean number of patterns of a memory"],
 ];
+const MEANS_SAID = {
+  share: (part) => share(part), answer: (part) => share(part), real: (number) => real(number),
+  count: (number) => (number === null ? "–" : number.toFixed(1)),
+};
+
+// The means over a layer that measures declare, the shares beside each other.
+function meanColumns() {
+  const isShare = ({ kind }) => kind === "share" || kind === "answer";
+  const means = allMeasures().filter(({ mean }) => mean);
+  return [...means.filter(isShare), ...means.filter((measure) => !isShare(measure))]
+    .map(({ kind, mean }) => [mean.name, mean.label, MEANS_SAID[kind], mean.help]);
+}
 
 function layersTable(layers) {
-  const known = LAYER_COLUMNS.filter(([name]) => layers.some((one) => one[name] !== null && one[name] !== undefined));
+  const columns = [...COUNT_COLUMNS, ...meanColumns()];
+  const known = columns.filter(([name]) => layers.some((one) => one[name] !== null && one[name] !== undefined));
   const heads = ["Layer", ...known.map(([, word, , title]) => h("span", { title }, word))];
   const rows = layers.map((one) => h("tr", h("th", { scope: "row" }, layerName(one.layer)),
     known.map(([name, , say]) => h("td.number", say(one[name] ?? null)))));

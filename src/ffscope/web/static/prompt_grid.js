@@ -37,10 +37,10 @@ export class PromptGrid {
     this.desk = desk;
     this.question = null;
     this.tip = new GridTip();
-    const usual = desk.about.lens ?? "norm"; // none where values have not been read
-    const lenses = Object.fromEntries([usual, "norm", "raw"].map((name) => [name, name]));
+    this.usual = desk.about.lens ?? desk.about.lenses[0]; // none where values have not been read
+    const lenses = Object.fromEntries([this.usual, ...desk.about.lenses].map((name) => [name, name]));
     this.of = choiceOf("Read from", READ_FROM, (of) => desk.change({ of: of === "output" ? "" : of }));
-    this.lens = choiceOf("Lens", lenses, (lens) => desk.change({ lens: lens === usual ? "" : lens }));
+    this.lens = choiceOf("Lens", lenses, (lens) => desk.change({ lens: lens === this.usual ? "" : lens }));
     this.colour = choiceOf("Colour by", COLOURS, (colour) => {
       desk.keep({ colour: colour === "probability" ? "" : colour });
       this.paint();
@@ -60,7 +60,7 @@ export class PromptGrid {
   show(reading, question) {
     const { link } = this.desk;
     this.of.box.value = reading.of;
-    this.lens.box.value = link.lens || (this.desk.about.lens ?? "norm");
+    this.lens.box.value = link.lens || this.usual;
     this.colour.box.value = Object.hasOwn(COLOURS, link.colour) ? link.colour : "probability";
     const grown = this.question !== question;
     this.reading = reading;

@@ -1,5 +1,6 @@
 // The fields of the search, by the names that the server and the location have for them.
 import { h } from "./dom.js";
+import { allMeasures, isChoice, isRange, measureOptions } from "./measures.js";
 
 const TEXT_FIELDS = {
   trigger: ["A trigger contains", "case does not matter", "grow"],
@@ -8,40 +9,28 @@ const TEXT_FIELDS = {
   layers: ["Layers", "0,3-5", "middle"],
 };
 const LOOSE = "ignore space and case"; // of the promoted token
-const CHOICE_FIELDS = {
-  kind: ["Kind", ["shallow", "semantic", "both", "none"]],
-  agrees: ["Agreement", ["yes", "no"]],
-  dead: ["Dead", ["yes", "no"]],
-};
-const RANGE_FIELDS = {
-  fires: ["Fires", "share, 0 to 1"],
-  mean: ["Mean", "coefficient"],
-  maximum: ["Maximum", "coefficient"],
-  max_prob: ["Highest probability", "0 to 1"],
-  norm: ["Norm", "of the value"],
-  next_rank: ["Next rank", "1 is the top"],
-  precision: ["Precision", "share, 0 to 1"],
-  patterns: ["Patterns", "their number"],
-};
-const plainFields = () => [...Object.keys(TEXT_FIELDS), ...Object.keys(CHOICE_FIELDS)];
+const rangeMeasures = () => allMeasures().filter(isRange);
+const choiceMeasures = () => allMeasures().filter(isChoice).reverse(); // those of the last stages first
+const plainFields = () => [...Object.keys(TEXT_FIELDS), ...choiceMeasures().map(({ name }) => name)];
 
 export function searchWords() {
-  return [...plainFields(), "loose", ...Object.keys(RANGE_FIELDS), "sort"];
+  return [...plainFields(), "loose", ...rangeMeasures().map(({ name }) => name), "sort"];
 }
 
 // `submit` is given {name: value} of every field, "" where it is empty.
 export function searchForm(submit) {
   const texts = Object.entries(TEXT_FIELDS).map(([name, [word, placeholder, size]]) =>
     h(`label.${size}`, word, h("input", { name, type: "search", placeholder, spellcheck: "false", maxLength: 500 })));
-  const choices = Object.entries(CHOICE_FIELDS).map(([name, [word, options]]) =>
-    h("label", word, h("select", { name }, ["", ...options].map((value) => h("option", { value }, value || "any")))));
+  const choices = choiceMeasures().map((measure) =>
+    h("label", measure.label, h("select", { name: measure.name },
+      ["", ...measureOptions(measure)].map((value) => h("option", { value }, value || "any")))));
   const loose = h("label.check", h("input", { name: "loose", type: "checkbox" }), LOOSE);
   texts.splice(Object.keys(TEXT_FIELDS).indexOf("promotes") + 1, 0, loose);
   const note = h("p.quiet.small.below", "Only the 20 top tokens of every value are searched. Type a token as pages spell it: ",
     h("bdi.token", "␣of"), " has a leading space, for which a plain space works too.");
   const clear = h("button", { type: "button", onclick: () => clearForm(form) }, "Clear");
   const form = h("form.filters", { role: "search", "aria-label": "Search memories" }, texts, choices, note,
-    h("details", h("summary", "By numbers"), h("div.filters", Object.entries(RANGE_FIELDS).map(rangeField))),
+    h("details", h("summary", "By numbers"), h("div.filters", rangeMeasures().map(rangeField))),
     h("div.buttons", h("button.main", { type: "submit" }, "Search"), clear));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -50,12 +39,12 @@ export function searchForm(submit) {
   return form;
 }
 
-function rangeField([name, [word, hint]]) {
+function rangeField({ name, label: word, unit }) {
   const end = (which, said) => {
     const label = `${word}, ${said}`;
     return h("input.short", { name: `${name}.${which}`, type: "number", step: "any", placeholder: said, "aria-label": label });
   };
-  return h("fieldset", h("legend", word, h("span.small", ` (${hint})`)), end("low", "from"), " – ", end("high", "to"));
+  return h("fieldset", h("legend", word, unit && h("span.small", ` (${unit})`)), end("low", "from"), " – ", end("high", "to"));
 }
 
 function clearForm(form) {
@@ -69,7 +58,7 @@ function saidInForm(form) {
   const said = Object.fromEntries(plainFields().map((name) => [name, value(name)]));
   for (const name of ["trigger", "promotes"]) said[name] = form.elements[name].value; // a space is searched for too
   said.loose = form.elements.loose.checked ? "yes" : "";
-  for (const name of Object.keys(RANGE_FIELDS)) {
+  for (const { name } of rangeMeasures()) {
     const [low, high] = [value(`${name}.low`), value(`${name}.high`)];
     said[name] = low || high ? `${low}..${high}` : "";
   }
@@ -81,10 +70,10 @@ export function fillSearchForm(form, asked) {
   form.elements.loose.checked = asked.loose === "yes";
   // A link may name none of the choices; the server says so.
   for (const select of form.querySelectorAll("select")) if (select.selectedIndex < 0) select.value = "";
-  for (const name of Object.keys(RANGE_FIELDS)) {
+  for (const { name } of rangeMeasures()) {
     const [low, high = ""] = asked[name].split("..");
     form.elements[`${name}.low`].value = low;
     form.elements[`${name}.high`].value = high;
   }
-  if (Object.keys(RANGE_FIELDS).some((name) => asked[name])) form.querySelector("details").open = true;
+  if (rangeMeasures().some(({ name }) => asked[name])) form.querySelector("details").open = true;
 }

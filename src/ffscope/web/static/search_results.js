@@ -1,12 +1,16 @@
 // The memories that a search found, in a table.
-import { h, real, share, whole } from "./dom.js";
-import { AGREEMENT, agreesMark, cutText, memoryName, tokenCell } from "./widgets.js";
+import { h, real, whole } from "./dom.js";
+import { allMeasures, isRange, measureCell, measureHead, measuresIn } from "./measures.js";
+import { cutText, memoryName, tokenCell } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
 
-const resultNumber = (sort, head, title, say) => ({ sort, head, title, number: true, cell: (row) => say(row[sort]) });
-const RESULT_COLUMNS = [
+// What only a search knows of a memory; the measures follow.
+const MATCH_COLUMNS = [
   { head: "Memory", sort: "memory", cell: (row) => memoryName(row.memory) },
-  resultNumber("hits", "Hits", "Triggers whose text contains what you asked for", whole),
+  {
+    head: "Hits", sort: "hits", title: "Triggers whose text contains what you asked for", number: true,
+    cell: (row) => whole(row.hits),
+  },
   { head: "Token", title: "The promoted token that matches", promoted: true, cell: (row) => tokenCell(row.promoted?.token) },
   {
     head: "Rank", sort: "rank", title: "Rank of the token in the value, 1 is the top", promoted: true, number: true,
@@ -21,25 +25,33 @@ const RESULT_COLUMNS = [
     cell: (row) => real(row.logit),
   },
   { head: "Trigger", trigger: true },
-  { head: "Top token", title: "The token that the value ranks highest", cell: (row) => tokenCell(row.top) },
-  resultNumber("fires", "Fires", "Share of the prefixes seen with a coefficient above 0", share),
-  resultNumber("maximum", "Maximum", "Highest coefficient", real),
-  resultNumber("max_prob", "Highest prob.", "The value’s highest probability", real),
-  { head: "Agreement", title: AGREEMENT, cell: (row) => agreesMark(row.agrees) },
-  resultNumber("next_rank", "Next rank", "Rank of the next token of the top trigger in the value", whole),
-  resultNumber("precision", "Precision", "Share of triggers whose next token is the value’s top token", (part) => share(part, 0)),
-  resultNumber("patterns", "Patterns", "Number of patterns", whole),
-  { head: "First pattern", cell: patternCell },
 ];
-const RISING = ["rank", "next_rank", "memory"]; // the server begins with the lowest of these, and the highest of others
+const RISING_MATCHES = ["rank", "memory"]; // the server begins with the lowest of these
 
-function patternCell(row) {
-  if (row.pattern === null || row.pattern === undefined) return h("span.quiet", "–");
-  return [row.kind ? h("span.quiet", `${row.kind}: `) : null, h("bdi", cutText(row.pattern, 90))];
+// The tokens first, beside the trigger.
+function measureColumns() {
+  const shown = measuresIn("search");
+  const isToken = ({ kind }) => kind === "token";
+  return [...shown.filter(isToken), ...shown.filter((measure) => !isToken(measure))].map(measureColumn);
+}
+
+function measureColumn(measure) {
+  const { name, help: title, rising } = measure;
+  const cell = measure.kind === "text" ? describedCell(measure) : (row) => measureCell(measure, row[name]);
+  return { head: measureHead(measure), title, cell, rising, number: isRange(measure), sort: isRange(measure) ? name : null };
+}
+
+// A choice of the same stage that has no column of its own stands before the text.
+function describedCell({ name, stage }) {
+  const before = allMeasures().find((other) => other.stage === stage && other.kind === "choice" && !other.shown.includes("search"));
+  return (row) => {
+    if (row[name] === null || row[name] === undefined) return h("span.quiet", "–");
+    return [before && row[before.name] ? h("span.quiet", `${row[before.name]}: `) : null, h("bdi", cutText(row[name], 90))];
+  };
 }
 
 export function resultsTable(view, rows) {
-  view.columns = RESULT_COLUMNS.filter((column) => {
+  view.columns = [...MATCH_COLUMNS, ...measureColumns()].filter((column) => {
     if (column.sort === "hits") return Boolean(view.asked.trigger);
     if (column.promoted) return rows.some((row) => row.promoted);
     if (column.logit) return view.ranksAll;
@@ -55,7 +67,8 @@ function resultHead(view, column) {
   if (!column.sort || view.ranksAll) return h(kind, { scope: "col", title: column.title }, column.head);
   const now = view.asked.sort.replace(/^-/, "") === column.sort;
   const turned = now && view.asked.sort.startsWith("-");
-  const way = RISING.includes(column.sort) === turned ? "descending" : "ascending";
+  const rises = column.rising || RISING_MATCHES.includes(column.sort);
+  const way = rises === turned ? "descending" : "ascending";
   const onclick = () => view.sort(now && !turned ? `-${column.sort}` : column.sort);
   const button = h("button.plain", { type: "button", title: column.title, onclick }, column.head);
   return h(kind, { scope: "col", "aria-sort": now ? way : "none" }, button);

@@ -1,5 +1,6 @@
 // What several pages say in the same words: names with their links, marks, empty states.
-import { byId, h, seen, seenToken } from "./dom.js";
+import { aboutStudy } from "./about.js";
+import { h, seen, seenToken } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 
 // A memory's name, with a link where it has a page.
@@ -17,8 +18,6 @@ export function agreesMark(agrees) {
   if (agrees === null || agrees === undefined) return h("span.quiet", "–");
   return h(agrees ? "span.agrees" : "span.quiet", agrees ? "yes" : "no");
 }
-
-export const AGREEMENT = "Agreement: top token of the value = next token of the top trigger";
 
 // `value` knows the rank; what follows the top trigger has none where the text ends or the token is not in the vocabulary.
 export function nextRankWords({ next_rank: rank, vocabulary }) {
@@ -67,32 +66,19 @@ export function meter(part, ...classes) {
   return made;
 }
 
-const NOT_DONE = {
-  triggers: "Triggers have not been searched yet.",
-  values: "Values have not been read yet.",
-  agreement: "Values have not been held against the triggers yet.",
-  mutation: "Triggers have not been mutated yet.",
-  composition: "Composition has not been looked at yet.",
-  refinement: "Refinement has not been looked at yet.",
-  patterns: "Patterns have not been looked for yet.",
-  report: "The figures have not been drawn yet.",
-};
-
 // What is missing, of all stages or of some, and what to run, or why it cannot be had; null where nothing is.
 export function missingStages(missing, stages = null) {
   const wanted = (missing ?? []).filter(({ stage }) => stages === null || stages.includes(stage));
   const said = wanted.map(({ stage, command, why }) => {
     if (why) return h("p", `Without ${stage}: `, h("bdi", cutText(why, 600)));
-    return h("p", NOT_DONE[stage] ?? `The stage ${stage} has not been done yet.`, " Run ", h("code", seen(command)), ".");
+    return h("p", seen(aboutStudy().missing[stage]), " Run ", h("code", seen(command)), ".");
   });
   return said.length ? h("div.empty", said) : null;
 }
 
-let taken = null;
-
 // The server refuses a link with a parameter that the page does not take, so no page may keep any other there.
 function refuseOther(name) {
-  taken ??= JSON.parse(byId("about").textContent).parameters ?? {}; // an export refuses nothing, and names none
+  const taken = aboutStudy().parameters ?? {}; // an export refuses nothing, and names none
   if (Object.keys(taken).length && !Object.hasOwn(taken, name)) throw new Error(`This page takes no parameter ${name}.`);
 }
 

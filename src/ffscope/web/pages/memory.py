@@ -1,23 +1,32 @@
 """The page of one memory."""
 
-import secrets
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
 from ffscope.memory_name import Memory
-from ffscope.queries.memory import MemoryPage, Value, memory_page
+from ffscope.queries.memory import MemoryPage, Value, memory_page, neighbours, random_memory, searched
 from ffscope.queries.mutation import Mutation, mutation_of
 from ffscope.queries.patterns import Found
 from ffscope.queries.similar import Similar, similar
 from ffscope.queries.tables import Tables
-from ffscope.web.twins.missing import Missing, missing
-from ffscope.web.twins.rows import Row, folded, shown
+from ffscope.stages.registry import stages
+from ffscope.web.dependencies import Layer, Number, answers, html_page, studied
+from ffscope.web.missing import Missing, missing
+from ffscope.web.panels import FilledPanel, memory_panels
+from ffscope.web.parameters import takes
+from ffscope.web.responses import Json
+from ffscope.web.rows import Row, folded, shown
 
+router = APIRouter()
 _QUANTILES = (0.9, 0.7, 0.5, 0.3, 0.1)
 
 
 @dataclass(frozen=True)
-class MemoryTwin:
+class MemoryResponse:
     """Everything about one memory. Examples are its triggers, prefixes near quantiles of its coefficients, and a random sample."""
 
     memory: str
@@ -45,34 +54,50 @@ class MemoryTwin:
     next: str | None
     random: str
     missing: list[Missing]
+    panels: list[FilledPanel]
 
 
-def memory_twin(tables: Tables, memory: Memory) -> MemoryTwin:
+def memory_response(tables: Tables, memory: Memory) -> MemoryResponse:
     """What a study knows of a memory."""
     study = tables.study
     page = memory_page(tables, str(memory))
     top = page.value.token if page.value else None
     edges = study.settings["histogram_edges"]
     sample = [replace(shown(one, top), quantile=_quantile(page, edges, one.coefficient)) for one in page.sample]
-    taken = ("memory", "gist", "model", "dtype", "seen", "fired", "mean", "maximum", "histogram", "value", "patterns")
-    before, after, random = _neighbours(tables, memory)
-    return MemoryTwin(
-        **{name: getattr(page, name) for name in taken},
+    before, after = neighbours(tables, memory)
+    return MemoryResponse(
+        memory=page.memory,
+        gist=page.gist,
         layer=memory.layer,
         number=memory.memory,
+        model=page.model,
+        dtype=page.dtype,
         lens=study.settings.get("lens"),
+        seen=page.seen,
+        fired=page.fired,
+        mean=page.mean,
+        maximum=page.maximum,
+        histogram=page.histogram,
         histogram_edges=edges,
+        value=page.value,
+        patterns=page.patterns,
         triggers=folded(page.triggers, top),
         quantiles=_by_quantile(sample),
         sample=sample,
-        negative=[shown(one, top) for one in page.negative],
+        negative=[shown(prefix, top) for prefix in page.negative],
         mutation=mutation_of(tables, memory),
         similar=similar(tables, memory),
         previous=before,
         next=after,
-        random=random,
-        missing=missing(study, "values", "agreement", "mutation", "patterns"),
+        random=random_memory(tables),
+        missing=missing(study, _stages()),
+        panels=memory_panels(tables, memory),
     )
+
+
+def _stages() -> Iterator[str]:
+    """The stages that have something to show of one memory."""
+    return (name for name, stage in stages().items() if stage.measures or stage.memory_panels)
 
 
 def _quantile(page: MemoryPage, edges: list[float], coefficient: float) -> float | None:
@@ -95,11 +120,21 @@ def _by_quantile(sample: list[Row]) -> list[Row]:
     return sorted(chosen, key=lambda row: -row.coefficient)
 
 
-def _neighbours(tables: Tables, memory: Memory) -> tuple[str | None, str | None, str]:
-    """The searched memories before and after, and one of all, drawn anew each time."""
-    query = "SELECT layer, memory FROM memories WHERE (layer, memory) {} (?, ?) ORDER BY layer {}, memory {} LIMIT 1"
-    found = [tables.rows(query.format(sign, way, way), memory) for sign, way in (("<", "DESC"), (">", "ASC"))]
-    before, after = (str(Memory(*rows[0])) if rows else None for rows in found)
-    count = tables.rows("SELECT count(*) FROM memories")[0][0]
-    other = Memory(*tables.rows("SELECT layer, memory FROM memories LIMIT 1 OFFSET ?", [secrets.randbelow(count)])[0])
-    return before, after, str(other)
+@router.get("/L{layer:number}/{number:number}.json", responses=answers(MemoryResponse), tags=["study"])
+def memory(request: Request, layer: Layer, number: Number) -> Json:
+    """Everything about one memory."""
+    return Json(memory_response(studied(request).tables, Memory(layer, number)))
+
+
+@router.get("/L{layer:number}/{number:number}", include_in_schema=False)
+@takes(own=("tab", "pattern", "text"))
+def html(request: Request, layer: int, number: int) -> Response:
+    """One memory."""
+    searched(studied(request).tables, Memory(layer, number))
+    return html_page(request, "memory")
+
+
+@router.get("/L{layer:number}.{number:number}", include_in_schema=False)
+def by_name(layer: int, number: int) -> Response:
+    """A memory's name leads to its page."""
+    return RedirectResponse(f"/L{layer}/{number}")

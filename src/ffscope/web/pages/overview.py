@@ -1,12 +1,13 @@
 """The first page: what was studied, and what it shows."""
 
-import hashlib
 import json
-import os
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
 
 from ffscope.queries.layer import LayerRow, layer_rows
 from ffscope.queries.tables import Tables
@@ -15,12 +16,18 @@ from ffscope.report.catalogue import charted
 from ffscope.report.command import reproduce
 from ffscope.report.figure import Figure
 from ffscope.report.summary import headlines, sentence
+from ffscope.stages.registry import stages
 from ffscope.study.folder import Study
-from ffscope.study.public import folder_name, public_name
-from ffscope.web.twins.layer import Drawing
-from ffscope.web.twins.missing import Missing, missing
-from ffscope.web.twins.rows import Row, shown
+from ffscope.web.about import study_name
+from ffscope.web.dependencies import answers, html_page, studied
+from ffscope.web.drawing import Drawing
+from ffscope.web.missing import Missing, missing
+from ffscope.web.open_study import OpenStudy
+from ffscope.web.parameters import takes
+from ffscope.web.responses import Json
+from ffscope.web.rows import Row, shown
 
+router = APIRouter()
 _PREDICTIVE = 10
 
 
@@ -37,7 +44,7 @@ class Predictive:
 
 
 @dataclass(frozen=True)
-class OverviewTwin:
+class OverviewResponse:
     """A study at a glance. `older`: a stage was done after the figures were drawn."""
 
     name: str
@@ -55,44 +62,29 @@ class OverviewTwin:
     missing: list[Missing]
 
 
-def about(study: Study) -> dict[str, Any]:
-    """What every page knows of the study."""
-    model = study.manifest["model"]
-    return {
-        "name": public_name(model["source"] or model["family"]),
-        "layers": len(model["memories"]),
-        "memories": model["memories"],
-        "folder": folder_name(study.folder),
-        "id": hashlib.sha256(os.fsencode(study.folder.resolve())).hexdigest()[:16],  # tells studies of one name apart
-        "top": study.settings["top"],
-        "lens": study.settings.get("lens"),
-        "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
-    }
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """What a study's report is drawn from; empty where there is none that can be read."""
-    with suppress(OSError, ValueError):
-        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
-def overview_twin(tables: Tables, summary: dict[str, Any]) -> OverviewTwin:
+def overview_response(tables: Tables, summary: dict[str, Any]) -> OverviewResponse:
     """What a study shows, with the figures of its report's summary; of an empty one there are none."""
-    study, stages = tables.study, tables.study.manifest["stages"]
-    return OverviewTwin(
-        name=about(study)["name"],
-        **{part: study.manifest.get(part, {}) for part in ("model", "settings", "stages", "versions")},
+    study, manifest = tables.study, tables.study.manifest
+    return OverviewResponse(
+        name=study_name(study),
+        model=manifest.get("model", {}),
         corpus=_corpus(study),
+        settings=manifest.get("settings", {}),
+        stages=manifest.get("stages", {}),
+        versions=manifest.get("versions", {}),
         command=reproduce(study),
         telling=headlines(summary),
         figures=_drawings(study, summary),
-        older=study.has("report") and list(stages)[-1] != "report",
+        older=study.has("report") and list(manifest["stages"])[-1] != "report",
         layers=layer_rows(tables),
         predictive=_predictive(tables) if study.has("values") and study.has("agreement") else [],
-        missing=missing(study, "values", "agreement", "mutation", "composition", "refinement", "patterns", "report"),
+        missing=missing(study, _stages()),
     )
+
+
+def _stages() -> Iterator[str]:
+    """The stages that are done by a command of their own."""
+    return (name for name, stage in stages().items() if stage.command == "own")
 
 
 def _corpus(study: Study) -> dict[str, Any]:
@@ -119,11 +111,32 @@ def _kept(study: Study, figure: Figure, summary: dict[str, Any]) -> Drawing:
 
 
 def _predictive(tables: Tables) -> list[Predictive]:
-    taken = ("memory", "max_prob", "prediction", "triggers", "precision")
     return [
         Predictive(
-            **{name: getattr(one, name) for name in taken},
-            trigger=None if one.trigger is None else shown(one.trigger, one.token),
+            memory=value.memory,
+            max_prob=value.max_prob,
+            prediction=value.prediction,
+            triggers=value.triggers,
+            precision=value.precision,
+            trigger=None if value.trigger is None else shown(value.trigger, value.token),
         )
-        for one in predictive_values(tables, _PREDICTIVE)
+        for value in predictive_values(tables, _PREDICTIVE)
     ]
+
+
+def kept_overview(study: OpenStudy) -> OverviewResponse:
+    """The overview of the study that is served, made once for each state of it."""
+    return study.kept("overview", lambda tables: overview_response(tables, study.summary()))
+
+
+@router.get("/index.json", responses=answers(OverviewResponse), tags=["study"])
+def overview(request: Request) -> Json:
+    """What was studied, the figures, the layers."""
+    return Json(kept_overview(studied(request)))
+
+
+@router.get("/", include_in_schema=False)
+@takes()
+def html(request: Request) -> Response:
+    """What was studied."""
+    return html_page(request, "overview")

@@ -5,9 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.responses import Response
 
 from ffscope.web.model_queue import ModelQueue
 from ffscope.web.open_study import OpenStudy
+from ffscope.web.parameters import page_parameters
+from ffscope.web.responses import page
 
 
 class _Digits(Convertor):
@@ -36,6 +39,9 @@ class Refused:
 Layer = Annotated[int, Path(ge=0, le=_MOST, description="A layer, from 0.")]
 Number = Annotated[int, Path(ge=0, le=_MOST, description="A memory of the layer, from 0.")]
 Annotator = Annotated[str, Query(max_length=200, description="Who annotates.")]
+LONGEST_TEXT = 8000  # characters
+MODEL_REFUSALS = (499, 503)
+Text = Annotated[str, Query(max_length=LONGEST_TEXT)]
 Ticket = Annotated[str, Query(max_length=64, description="Any word; /live.json tells by it how many are in front.")]
 
 
@@ -47,6 +53,13 @@ def studied(request: Request) -> OpenStudy:
 def queue(request: Request) -> ModelQueue:
     """Where the model is asked."""
     return request.app.state.queue
+
+
+def html_page(request: Request, kind: str) -> Response:
+    """The page that draws its own JSON in the browser; what every page knows is in it."""
+    about = studied(request).about(model=queue(request).has_model, why=queue(request).place().why)
+    about["parameters"] = page_parameters(request.scope["route"].endpoint)
+    return page(kind, about, page_token=request.app.state.rules.page_token)
 
 
 async def ask_model(request: Request, ticket: str, question: Any) -> Any:

@@ -1,6 +1,7 @@
 """What a study does not have yet, and the command that makes it."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ffscope.study.folder import Study
@@ -16,7 +17,7 @@ class Missing:
     why: str | None
 
 
-def missing(study: Study, *stages: str) -> list[Missing]:
+def missing(study: Study, stages: Iterable[str]) -> list[Missing]:
     """Those of some stages that are not there."""
     folder = shlex.quote(folder_name(study.folder))
     return [

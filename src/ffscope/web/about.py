@@ -1,0 +1,45 @@
+"""What every page knows of the study it is about, and of the stages there are."""
+
+import hashlib
+import os
+from dataclasses import asdict
+from typing import Any
+
+from ffscope.models.lenses import lens_names
+from ffscope.stages.registry import measures, stages
+from ffscope.study.folder import Study
+from ffscope.study.public import folder_name, public_name
+
+
+def study_name(study: Study) -> str:
+    """The model's name, which is also the study's."""
+    model = study.manifest["model"]
+    return public_name(model["source"] or model["family"])
+
+
+def about(study: Study) -> dict[str, Any]:
+    """What every page is told beside its own JSON."""
+    memories = study.manifest["model"]["memories"]
+    return {
+        "name": study_name(study),
+        "layers": len(memories),
+        "memories": memories,
+        "folder": folder_name(study.folder),
+        "id": hashlib.sha256(os.fsencode(study.folder.resolve())).hexdigest()[:16],  # tells studies of one name apart
+        "top": study.settings["top"],
+        "lens": study.settings.get("lens"),
+        "lenses": list(lens_names()),
+        "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
+        "measures": described_measures(),
+        "missing": {name: row.missing or f"The stage {name} has not been done yet." for name, row in stages().items()},
+    }
+
+
+def described_measures() -> list[dict[str, Any]]:
+    """Every measure as its stage declares it, in the order of columns; how it is computed is nothing to a page."""
+    described = []
+    for row, measure in measures().values():
+        fields = asdict(measure)
+        del fields["sql"]
+        described.append({"stage": row.name, **fields})
+    return described

@@ -1,1 +1,0 @@
-"""The server's addresses: each parses what is asked, asks the library, and answers."""
