@@ -12,8 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ffscope import load, terminal
-from ffscope.analysis.trace import tell
+from ffscope import load
+from ffscope.analysis.trace import trace_prediction
+from ffscope.cli import output as terminal
 from ffscope.report.drawn_figure import draw_all
 
 HERE = Path(__file__).parent
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 def draw_trace() -> None:
     """The story of one prompt, as the terminal shows it."""
     text = "The capital of France is"
-    story = tell(load("smollm2-135m"), text, layers=[0, 8, 16, *range(24, 30)], memories=2)
+    story = trace_prediction(load("smollm2-135m"), text, layers=[0, 8, 16, *range(24, 30)], memories=2)
     terminal.out = Console(record=True, width=96, highlight=False, force_terminal=True, file=StringIO())
     terminal.print_trace(story)
     title = f'ffscope trace smollm2-135m "{text}" --layers 0,8,16,24-29 --memories 2'

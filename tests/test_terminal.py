@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ffscope.cli import output as terminal
+from ffscope.cli import progress_output as terminal
 from ffscope.progress import Progress
 
 READING = Progress("reading", 1024, detail="[b]a\x1b.txt, 0.5 of 2.0 MB")

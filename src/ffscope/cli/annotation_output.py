@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ffscope.cli.output import out, own_name
+from ffscope.cli.output import own_name
+from ffscope.cli.progress_output import out
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ffscope.cli.output import err, out
+from ffscope.cli.progress_output import err, out
 from ffscope.errors import FfscopeError
 from ffscope.tokens import visible
 

@@ -11,17 +11,9 @@ from rich.text import Text
 
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
-from ffscope.cli.output import (
-    out,
-    own_name,
-    print_findings,
-    print_finished,
-    print_study,
-    print_trace,
-    showing_progress,
-    working,
-)
+from ffscope.cli.output import own_name, print_findings, print_finished, print_study, print_trace
 from ffscope.cli.parameters import Checkpoint, Device, Json, Model, Out, TrustCode
+from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
 from ffscope.memory_name import parse_layers
 from ffscope.options.corpus import CorpusOptions

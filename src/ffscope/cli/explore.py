@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ffscope.cli.loading import model_queue
-from ffscope.cli.output import out, print_exported, print_matches, print_memory, print_served, showing_progress
+from ffscope.cli.output import print_exported, print_matches, print_memory, print_served
 from ffscope.cli.parameters import (
     Annotator,
     Browse,
@@ -34,6 +34,7 @@ from ffscope.cli.parameters import (
     StudyFolder,
     Token,
 )
+from ffscope.cli.progress_output import out, showing_progress
 from ffscope.cli.signature import command
 from ffscope.errors import InputError
 from ffscope.options.model import ReloadOptions

@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ffscope.cli.output import print_line, working
+from ffscope.cli.output import print_line
+from ffscope.cli.progress_output import working
 from ffscope.errors import SourceError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.model import LoadOptions, ReloadOptions

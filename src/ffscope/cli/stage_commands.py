@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffscope.cli.loading import load_again
-from ffscope.cli.output import print_finished, print_line, print_stage, showing_progress
+from ffscope.cli.output import print_finished, print_line, print_stage
 from ffscope.cli.parameters import StudyFolder
+from ffscope.cli.progress_output import showing_progress
 from ffscope.cli.signature import command
 from ffscope.errors import SourceError
 from ffscope.options.model import ReloadOptions
@@ -79,7 +80,7 @@ def _model(stage: Stage, study: Any, options: Any, reload: ReloadOptions) -> "Me
 
 
 def _is_needed(stage: Stage, study: Any, options: Any) -> bool:
-    from ffscope.cli.output import working
+    from ffscope.cli.progress_output import working
 
     with working("Looking for an encoder …"):
         return resolve(stage.needs_model)(study, options)

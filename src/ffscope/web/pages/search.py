@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ffscope.live.responses import Promoters, Token
+from ffscope.live.responses import Promoters
 from ffscope.memory_name import Memory, parse_layers
 from ffscope.queries import search as queries
 from ffscope.queries.layer import measures_of
@@ -17,6 +17,7 @@ from ffscope.queries.search import Promoted, Wanted
 from ffscope.queries.search_index import SearchIndex, search_index
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import measures
+from ffscope.tokens import Token
 from ffscope.web.dependencies import MODEL_REFUSALS, Ticket, answers, ask_model, html_page, studied
 from ffscope.web.missing import Missing, missing
 from ffscope.web.parameters import takes
