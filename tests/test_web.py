@@ -687,3 +687,40 @@ def test_a_model_without_room_says_what_to_do(study):
         answer = client.get("/prompt.json", params={"text": "a"})
     assert answer.status_code == 503
     assert "Ask for a shorter text" in answer.json()["error"]
+
+
+def test_a_panel_that_fails_costs_itself_alone(client, monkeypatch, caplog):
+    from ffscope.stages.stage import Panel, Stage
+
+    class Plugin:
+        """What a package's module may hold."""
+
+        @staticmethod
+        def fine(tables, memory):
+            return f"{memory} and <b>"
+
+        @staticmethod
+        def broken(tables, memory):
+            raise ZeroDivisionError("\x1b[31mno \u202edata")
+
+    monkeypatch.setattr("ffscope.web.panels.resolve", lambda name: getattr(Plugin, name))
+    panels = tuple(Panel(title, "text", title, "Why.") for title in ("fine", "broken"))
+    row = Stage("triggers", "A stage that every study has.", memory_panels=panels, layer_panels=panels)
+    monkeypatch.setattr("ffscope.web.panels.stages", lambda: {"triggers": row})
+    fine, broken = get(client, "/L1/2.json")["panels"]
+    assert fine == {"stage": "triggers", "title": "fine", "kind": "text", "help": "Why.", "data": "L1.2 and <b>"}
+    assert broken["kind"] == "text"
+    assert "cannot be filled" in broken["data"]
+    assert "ZeroDivisionError: <001B>[31mno <202E>data" in caplog.text
+
+
+def test_the_mutations_of_a_memory_are_a_panel(client):
+    twins = [get(client, f"/L0/{memory}.json") for memory in range(22)]
+    twin = next(twin for twin in twins if twin["mutation"])
+    (panel,) = twin["panels"]
+    assert (panel["stage"], panel["title"], panel["kind"]) == ("mutation", "Mutation", "table")
+    summary, rows = twin["mutation"]["summary"], twin["mutation"]["rows"]
+    assert panel["data"]["rows"] == [[name, one["median"], one["count"]] for name, one in summary.items()]
+    names = ("rank", "removed", "token", "coefficient", "mutated", "change")
+    assert panel["data"]["more"]["rows"] == [[row[name] for name in names] for row in rows]
+    assert any(twin["panels"] == [] for twin in twins)
