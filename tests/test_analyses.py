@@ -74,11 +74,11 @@ def close(number):
 
 
 def searched(model, corpus, folder, search=SEARCHING):
-    return triggers(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=searching)
+    return triggers(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=search)
 
 
 def analysed(model, corpus, folder, search=SEARCHING, stages=STAGES, **asked):
-    study = searched(model, corpus, folder, searching)
+    study = searched(model, corpus, folder, search)
     for stage in stages:
         study = analyse(stage, model, study.folder, **{**ASKED, **asked})
     return study
@@ -86,9 +86,10 @@ def analysed(model, corpus, folder, search=SEARCHING, stages=STAGES, **asked):
 
 def all_at_once(model, corpus, folder, search=SEARCHING, **asked):
     with pytest.MonkeyPatch.context() as patch:
-        for stage in ("patterns", "report"):  # which have tests of their own
-            patch.setattr(f"ffscope.pipeline._{stage}", lambda *_: None)
-        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=searching, **ASKED, **asked)
+        # Patterns and the report have tests of their own.
+        patch.setattr("ffscope.analysis.patterns.run", lambda *_: None)
+        patch.setattr("ffscope.pipeline._report", lambda *_: None)
+        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=search, **ASKED, **asked)
 
 
 class Case:
