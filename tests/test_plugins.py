@@ -132,6 +132,8 @@ GIVEN = {
     "table:STAGE": Stage(name="fresh", help="Fresh.", tables=(Table("triggers", "row", (Column("layer", "int32"),)),)),
     "measure:STAGE": Stage(name="fresh", help="Fresh.", measures=(Measure("fires", "F", "real", "1", "F"),)),
     "needs:STAGE": Stage(name="fresh", help="Fresh.", needs=("nothing",)),
+    "odd:STAGE": Stage(name="Fresh; DROP", help="Fresh."),
+    "field:STAGE": Stage(name="fresh", help="Fresh.", measures=(Measure("sort", "S", "real", "1", "S"),)),
     "good:STAGE": Stage(name="good", help="Good."),
 }
 REASONS = {
@@ -140,7 +142,9 @@ REASONS = {
     "taken:STAGE": "the name 'values' is taken",
     "command:STAGE": "the name 'serve' is taken",
     "table:STAGE": "its table 'triggers' is another stage's",
-    "measure:STAGE": "its measure 'fires' is another stage's",
+    "measure:STAGE": "the name of its measure 'fires' is taken",
+    "odd:STAGE": "'Fresh; DROP' is no name: expected small letters, digits and underscores",
+    "field:STAGE": "the name of its measure 'sort' is taken",
     "needs:STAGE": "it needs 'nothing', and there is no such stage",
 }
 

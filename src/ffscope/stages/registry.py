@@ -2,6 +2,7 @@
 
 import logging
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -67,20 +68,29 @@ def _clash(row: Any, point: EntryPoint, rows: dict[str, Stage]) -> str | None:
     """Why a plugin's row does not fit beside the others; None where it does."""
     if not isinstance(row, Stage):
         return f"expected a Stage at {point.value}, found {type(row).__name__}"
+    names = [row.name, *(table.name for table in row.tables), *(measure.name for measure in row.measures)]
+    odd = [name for name in names if not re.fullmatch("[a-z][a-z0-9_]*", name)]
+    if odd:
+        return f"{odd[0]!r} is no name: expected small letters, digits and underscores"
     if row.name in rows or row.name in _COMMANDS:
         return f"the name {row.name!r} is taken"
     taken = {table.name for other in rows.values() for table in other.tables}
-    taken_measures = {measure.name for other in rows.values() for measure in other.measures}
+    taken_measures = {*_FIELDS, *(measure.name for other in rows.values() for measure in other.measures)}
     for table in row.tables:
         if table.name in taken:
             return f"its table {table.name!r} is another stage's"
     for measure in row.measures:
         if measure.name in taken_measures:
-            return f"its measure {measure.name!r} is another stage's"
+            return f"the name of its measure {measure.name!r} is taken"
     unknown = [name for name in row.needs if name not in rows]
     return f"it needs {unknown[0]!r}, and there is no such stage" if unknown else None
 
 
+# What a search has beside the measures: a measure of such a name could not be asked for.
+_FIELDS = (
+    *("all", "hits", "layer", "layers", "limit", "logit", "loose", "memory", "offset", "probability", "promoted"),
+    *("promotes", "q", "rank", "shown", "sort", "state", "token", "trigger"),
+)
 # Commands that are no stages; a stage of such a name would hide one.
 _COMMANDS = ("run", "check", "convert", "trace", "demo", "show", "annotate", "search", "serve", "export")
 
