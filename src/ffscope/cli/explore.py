@@ -149,9 +149,9 @@ def export(
 
 def parse_where(terms: list[str]) -> dict[str, str]:
     """`["precision=0.2..", "agrees=yes"]` by name."""
-    from ffscope.queries.search import answers, ranges
+    from ffscope.queries.search import answers, choices, ranges
 
-    known = (*ranges(), *answers())
+    known = (*ranges(), *answers(), *choices())
     parsed: dict[str, str] = {}
     for term in terms:
         name, sign, text = (part.strip() for part in term.partition("="))
