@@ -12,26 +12,26 @@ from rich.text import Text
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
 from ffscope.cli.output import own_name, print_findings, print_finished, print_study, print_trace
-from ffscope.cli.parameters import Checkpoint, Device, Json, Model, Out, TrustCode
+from ffscope.cli.parameters import Checkpoint, Json, Model, Out
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
 from ffscope.memory_name import parse_layers
 from ffscope.options.corpus import CorpusOptions
-from ffscope.options.model import LoadOptions
+from ffscope.options.model import DeviceOptions, LoadOptions, TrustOptions
 from ffscope.options.search import SearchOptions
 from ffscope.options.trace import TraceOptions
 from ffscope.stages.registry import stages, stages_in_run
 
 
 @command()
-def check(model: Model, device: Device = "auto", json_: Json = False, trust_remote_code: TrustCode = False) -> None:
+def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
     """Prove that a model is read exactly: every identity, in float32, with its largest relative error. Needs no tokenizer."""
     with working(f"Loading {model} …"):
         from ffscope.models.check import check
         from ffscope.models.loading import lay_out
         from ffscope.models.sources import read_model
 
-        plain = read_model(model, device=device, dtype="float32", trust_remote_code=trust_remote_code)
+        plain = read_model(model, device=load.device, dtype="float32", trust_remote_code=load.trust_remote_code)
         loaded = lay_out(plain, source=model)
     with working("Checking every layer …"):
         findings = check(loaded)
@@ -48,7 +48,7 @@ def check(model: Model, device: Device = "auto", json_: Json = False, trust_remo
 def convert(
     model: Model,
     out_: Annotated[Path, typer.Option("--out", help="The folder to write; it must not be there yet.")],
-    trust_remote_code: TrustCode = False,
+    trust: TrustOptions,
 ) -> None:
     """Write a model as safetensors with its config and tokenizer, in its own precision: a folder that loads by itself.
 
@@ -58,7 +58,7 @@ def convert(
     with working(f"Converting {model} …"):
         from ffscope.models.sources import convert
 
-        converted = convert(model, out_, trust_remote_code=trust_remote_code)
+        converted = convert(model, out_, trust_remote_code=trust.trust_remote_code)
     size = sum(file.stat().st_size for file in out_.iterdir())
     out.print(f"{type(converted).__name__}, {size / 1e6:,.1f} MB, written to {out_}", markup=False, soft_wrap=True)
     out.print(f"{own_name()} check {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
@@ -95,8 +95,8 @@ def run(
     corpus: CorpusOptions,
     out_: Out,
     search: SearchOptions,
-    load: LoadOptions,
     options: dict[str, Any],
+    load: LoadOptions,
     checkpoint: Checkpoint = 60.0,
 ) -> None:
     """Make a whole study: every stage, the paper's figures and a report. Interrupted, the same command goes on."""

@@ -46,7 +46,8 @@ def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
     held = study.manifest["model"]
     source = reload.model or held["source"]
     try:
-        return load_model(source, LoadOptions(reload.device, held["dtype"], reload.trust_remote_code))
+        how = LoadOptions(reload.trust_remote_code, reload.device, held["dtype"])
+        return load_model(source, how)
     except SourceError as error:
         if reload.model is not None:
             raise

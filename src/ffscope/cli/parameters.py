@@ -17,10 +17,6 @@ Model = Annotated[
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")]
 Out = Annotated[Path, typer.Option("--out", help="The study's folder; a half-done study in it is gone on with.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1 …")]
-TrustCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only if you trust it.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 Annotator = Annotated[str | None, typer.Option(help="Who annotates: the name to sign with.")]

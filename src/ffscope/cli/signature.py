@@ -1,7 +1,7 @@
 """Commands whose options come from dataclasses: a parameter that is one becomes its fields, each with its help and range."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from inspect import Parameter
 from typing import Annotated, Any, Literal, Union, get_args, get_type_hints
@@ -36,26 +36,35 @@ def _expanded(function: Command, more: tuple[type, ...]) -> Command:
     hints = get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
     kinds = {name: hints[name] for name in given if is_dataclass(hints[name])}
-    own = {name: given[name].replace(annotation=hints[name]) for name in given if name not in (*kinds, "options")}
-    fields = {field.name: field for kind in (*kinds.values(), *more) for field in option_fields(kind)}
-    kept = {field.name for kind in more if issubclass(kind, StudyOptions) for field in option_fields(kind)}
-    parameters = [*own.values(), *(_parameter(field, kept=name in kept) for name, field in fields.items())]
-    parameters.append(Parameter("debug", Parameter.KEYWORD_ONLY, annotation=Debug, default=False))
 
     def run(**values: Any) -> None:
-        asked = {name: values[name] for name in own}
+        arguments = {name: values[name] for name in given if name in values and name not in kinds}
         for name, kind in kinds.items():
-            asked[name] = kind(**{field.name: values[field.name] for field in option_fields(kind)})
+            arguments[name] = kind(**{field.name: values[field.name] for field in option_fields(kind)})
         if more:
-            names = [field.name for kind in more for field in option_fields(kind)]
-            asked["options"] = {name: values[name] for name in names}
-        function(**asked)
+            arguments["options"] = {field.name: values[field.name] for kind in more for field in option_fields(kind)}
+        function(**arguments)
 
-    keyword = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    parameters: dict[str, Parameter] = {}
+    for name, parameter in given.items():
+        for option in _options(name, parameter.replace(annotation=hints[name]), kinds, more):
+            parameters.setdefault(option.name, option.replace(kind=Parameter.KEYWORD_ONLY))
+    parameters["debug"] = Parameter("debug", Parameter.KEYWORD_ONLY, annotation=Debug, default=False)
     run.__doc__ = function.__doc__
-    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
+
+
+def _options(name: str, parameter: Parameter, kinds: dict[str, type], more: tuple[type, ...]) -> Iterator[Parameter]:
+    """What a function's parameter is on the command line: itself, or the fields of its dataclass."""
+    if name in kinds:
+        yield from (_parameter(field, kept=False) for field in option_fields(kinds[name]))
+    elif name == "options":
+        for kind in more:
+            yield from (_parameter(field, kept=issubclass(kind, StudyOptions)) for field in option_fields(kind))
+    else:
+        yield parameter
 
 
 def _parameter(field: OptionField, *, kept: bool) -> Parameter:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def _add(stage: Stage) -> None:
     kinds = [kind for row in _joined(stage) for kind in row.options]
 
-    def with_model(study: StudyFolder, reload: ReloadOptions, options: dict[str, Any] | None = None) -> None:
-        _run(stage, study, reload, options or {})
+    def with_model(study: StudyFolder, options: dict[str, Any] = {}, *, reload: ReloadOptions) -> None:  # noqa: B006
+        _run(stage, study, reload, options)
 
-    def without_model(study: StudyFolder, options: dict[str, Any] | None = None) -> None:
-        _run(stage, study, ReloadOptions(), options or {})
+    def without_model(study: StudyFolder, options: dict[str, Any] = {}) -> None:  # noqa: B006 - nobody changes it
+        _run(stage, study, ReloadOptions(), options)
 
     function = without_model if stage.model == "none" else with_model
     command(stage.name, help=stage.help, more=kinds)(function)

@@ -7,25 +7,33 @@ from ffscope.options.fields import Checked, Help
 
 
 @dataclass(frozen=True)
-class LoadOptions(Checked):
-    """Where and in which precision a model runs, and whether its own code may."""
+class TrustOptions(Checked):
+    """Whether code that comes with a model may run."""
 
-    device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16", "float64"],
-        Help("Precision; auto is float32 on a CPU, else the model's own."),
-    ] = "auto"
     trust_remote_code: Annotated[
         bool, Help("Run code that comes with the model. Only if you trust it.", flag="--trust-remote-code")
     ] = False
 
 
 @dataclass(frozen=True)
-class ReloadOptions(Checked):
+class DeviceOptions(TrustOptions):
+    """Where a model runs."""
+
+    device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
+
+
+@dataclass(frozen=True)
+class LoadOptions(DeviceOptions):
+    """Where and in which precision a model runs."""
+
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "float64"],
+        Help("Precision; auto is float32 on a CPU, else the model's own."),
+    ] = "auto"
+
+
+@dataclass(frozen=True)
+class ReloadOptions(DeviceOptions):
     """The model of a study, which knows where it was and in which precision it was studied."""
 
     model: Annotated[str | None, Help("Where the model is now, if not where the study was made with it.")] = None
-    device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
-    trust_remote_code: Annotated[
-        bool, Help("Run code that comes with the model. Only if you trust it.", flag="--trust-remote-code")
-    ] = False
