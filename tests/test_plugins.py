@@ -9,13 +9,16 @@ import venv
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import tiny
 from ffscope import read
+from ffscope.report import catalogue
 from ffscope.stages import registry
 from ffscope.stages.stage import Column, Measure, Stage, Table
+from ffscope.study.schemas import SCHEMAS
 from studies import make_study
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
@@ -158,3 +161,52 @@ def test_a_plugin_that_cannot_be_used_gets_a_sentence_and_stops_nothing(value, m
     assert list(rows)[-1] == "good"
     assert [stage for stage in rows if stage != "good"] == list(registry.stages())
     assert f"is left out: {REASONS[value]}." in caplog.text
+
+
+BROKEN = """
+from ffscope.report.figure import Figure
+from ffscope.search.example_pass import Observer
+
+
+def rows(work):
+    raise RuntimeError("no rows today")
+
+
+def observer(work):
+    return Failing()
+
+
+class Failing(Observer):
+    stage, settings = "watching", {}
+
+    def rows(self, view):
+        raise RuntimeError("nothing to see")
+
+
+def series(source):
+    return {"layer": [0], "series": {"x": {"value": [float("nan")]}}}
+
+
+FIGURE = Figure(name="broken", title="Broken", series=series, sentence=lambda entry: "No.")
+"""
+
+
+def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkeypatch, request, caplog):
+    (tmp_path / "broken_stage.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    table = Table("watching", "example", (Column("example", "int32"),))
+    bad = Stage(name="bad", help="Fails.", rows="broken_stage:rows", figures=("broken_stage:FIGURE",))
+    watching = Stage(name="watching", help="Fails.", observe="broken_stage:observer", tables=(table,))
+    rows = {**registry.stages(), "bad": bad, "watching": watching}
+    monkeypatch.setattr("ffscope.pipeline.stages_in_run", lambda: [row for row in rows.values() if row.in_run])
+    monkeypatch.setattr("ffscope.report.catalogue.stages", lambda: rows)
+    monkeypatch.setitem(SCHEMAS, table.file, pa.schema([("example", pa.int32())]))
+    catalogue.figures.cache_clear()
+    request.addfinalizer(catalogue.figures.cache_clear)
+    study = make_study(read(tiny.make("opt"), tokenizer, source="tiny/opt"), tmp_path)
+    entries = study.manifest["stages"]
+    assert (entries["bad"]["done"], entries["bad"]["why"]) == (False, "RuntimeError: no rows today")
+    assert (entries["watching"]["done"], entries["watching"]["why"]) == (False, "RuntimeError: nothing to see")
+    assert all(study.has(name) for name in ("composition", "refinement", "patterns", "report"))
+    assert "The figure broken is left out: ValueError" in caplog.text
+    assert "broken" not in json.loads(study.path("summary.json").read_text())

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.triggers import find_triggers
 from ffscope.corpus.ingest import write_sentences
-from ffscope.errors import CorpusError, InputError, LensError, StudyError
+from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
 from ffscope.models.fingerprint import account
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
@@ -21,7 +21,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.example_pass import Observer, draw, observe
-from ffscope.stages.registry import stages, stages_in_run
+from ffscope.stages.registry import built_in, stages, stages_in_run
 from ffscope.stages.stage import Stage, Work, resolve
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
@@ -130,7 +130,16 @@ def _observe_together(rows: list[Stage], work: Work) -> None:
         with _or_skipped(work.study, row.name):
             observers.append(resolve(row.observe)(work))
     with _or_skipped(work.study, *(observer.stage for observer in observers)):
-        _observe(work, observers)
+        try:
+            _observe(work, observers)
+        except FfscopeError:
+            raise
+        except Exception as error:  # if it is of another package's stage, the others are observed without that
+            foreign = [observer.stage for observer in observers if observer.stage not in built_in()]
+            if not foreign:
+                raise
+            _skip(work.study, foreign, f"{type(error).__name__}: {error}")
+            _observe(work, [observer for observer in observers if observer.stage not in foreign])
 
 
 def _observe(work: Work, observers: list[Observer]) -> None:
@@ -180,14 +189,22 @@ def _search(
 
 
 @contextmanager
-def _or_skipped(study: Study, *stages: str) -> Iterator[None]:
+def _or_skipped(study: Study, *names: str) -> Iterator[None]:
     """Where a model or a text does not allow a stage, the study says so and goes on."""
     try:
         yield
     except (LensError, CorpusError) as error:
-        for stage in stages:
-            logger.warning("Left out: %s. %s", stage, error)
-            study.skip(stage, str(error))
+        _skip(study, names, str(error))
+    except Exception as error:  # of another package's stage, which must not cost the others
+        if built_in() & set(names):
+            raise
+        _skip(study, names, f"{type(error).__name__}: {error}")
+
+
+def _skip(study: Study, names: Iterable[str], why: str) -> None:
+    for name in names:
+        logger.warning("Left out: %s. %s", name, why)
+        study.skip(name, why)
 
 
 def _report(work: Work) -> None:

@@ -1,7 +1,8 @@
 """Which figures and tables the report has: those that the stages declare."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from ffscope.report.figure import Figure
@@ -31,6 +32,17 @@ def charted() -> dict[str, Figure]:
 def sections() -> dict[str, Figure]:
     """Those that fill a section of the report with rows, in the same order."""
     return _numbered(row for row in figures().values() if row.rows is not None)
+
+
+@contextmanager
+def guarded(figure: Figure) -> Iterator[None]:
+    """Within the block, whatever goes wrong with a figure of another package costs that figure alone."""
+    try:
+        yield
+    except Exception as error:
+        if figure.series.__module__.startswith("ffscope."):
+            raise
+        logger.warning("The figure %s is left out: %s: %s", figure.name, type(error).__name__, error)
 
 
 def _figure(stage: str, path: str) -> Figure | None:

@@ -9,7 +9,7 @@ from typing import Any
 import vl_convert
 
 from ffscope.errors import StudyError
-from ffscope.report.catalogue import charted
+from ffscope.report.catalogue import charted, guarded
 from ffscope.report.drawing import titled
 from ffscope.report.figure_page import figure_page
 from ffscope.report.patterns import of_annotators
@@ -72,4 +72,9 @@ def draw(name: str, summary: dict[str, Any], annotators: list[str] | None = None
 
 def draw_all(summary: dict[str, Any]) -> list[DrawnFigure]:
     """Every figure that a study has something for, in the paper's order."""
-    return [draw(name, summary) for name in charted() if name in summary]
+    drawn = []
+    for name, figure in charted().items():
+        with guarded(figure):
+            if name in summary:
+                drawn.append(draw(name, summary))
+    return drawn

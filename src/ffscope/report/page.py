@@ -12,7 +12,7 @@ import jinja2
 from ffscope.options.report import ReportOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries.tables import reading
-from ffscope.report.catalogue import charted, sections
+from ffscope.report.catalogue import charted, guarded, sections
 from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, DrawnFigure, draw_all
 from ffscope.report.figure import Entry, Figure
@@ -91,11 +91,11 @@ def _sections(study: Study, summary: dict[str, Any]) -> list[Section]:
         for name, figure in sections().items():
             assert figure.rows is not None
             entry = summary.get(name)
-            shown.append(
-                Section(figure)
-                if entry is None
-                else Section(figure, entry, figure.sentence(entry), figure.rows(tables, entry))
-            )
+            if entry is None:
+                shown.append(Section(figure))
+                continue
+            with guarded(figure):
+                shown.append(Section(figure, entry, figure.sentence(entry), figure.rows(tables, entry)))
     return shown
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from ffscope.queries.tables import Tables, reading
-from ffscope.report.catalogue import charted, figures, sections
+from ffscope.report.catalogue import charted, figures, guarded, sections
 from ffscope.report.figure import Entry, Figure
 from ffscope.report.series import Source
 from ffscope.stages.registry import stages
@@ -15,9 +15,15 @@ Summary = dict[str, Any]
 
 def summarise(study: Study) -> Summary:
     """Everything that the finished stages of a study show, keyed by the figure's or the table's name."""
+    summary: Summary = {}
     with reading(study) as tables:
-        entries = {name: _entry(figure, tables) for name, figure in figures().items()}
-    return {name: entry for name, entry in entries.items() if entry is not None}
+        for name, figure in figures().items():
+            with guarded(figure):
+                entry = _entry(figure, tables)
+                if entry is not None:
+                    _check(figure, entry)
+                    summary[name] = entry
+    return summary
 
 
 def write_summary(study: Study) -> Summary:
@@ -52,6 +58,14 @@ def _entry(figure: Figure, tables: Tables) -> Entry | None:
         return None
     number = {} if figure.number is None else {"figure" if figure.chart else "table": figure.number}
     return {**number, **series, "model_layers": source.model["layers"]}
+
+
+def _check(figure: Figure, entry: Entry) -> None:
+    """Raise where an entry cannot be written down or put into words: every figure's must."""
+    json.dumps(entry, allow_nan=False)
+    figure.sentence(entry)
+    if figure.headline is not None:
+        figure.headline(entry)
 
 
 def _has_rows(stage: str, tables: Tables) -> bool:

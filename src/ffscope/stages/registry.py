@@ -33,6 +33,12 @@ def stages_in_run() -> list[Stage]:
     return [row for row in stages().values() if row.in_run]
 
 
+@cache
+def built_in() -> frozenset[str]:
+    """The stages that come with ffscope."""
+    return frozenset(row.name for row in _built_in())
+
+
 def tables() -> dict[str, Table]:
     """Every table that a study may have, by the name of its file."""
     return {table.file: table for row in stages().values() for table in row.tables}
