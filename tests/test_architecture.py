@@ -109,7 +109,7 @@ def test_no_analysis_imports_another(module):
 
 def test_only_models_knows_transformers():
     users = [name for name in MODULES if any(part.split(".")[0] == "transformers" for part in imports(name))]
-    assert all(name.startswith("models.") or name == "cli.output" for name in users)  # which turns its messages off
+    assert all(name.startswith("models.") or name == "cli.progress_output" for name in users)  # for its messages
 
 
 def test_no_branch_over_families():

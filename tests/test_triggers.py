@@ -315,7 +315,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(llama, corpus,
         (StudyError, "another version of ffscope.*remove triggers.checkpoint"),
     ):
         with pytest.raises(error, match=message):
-            triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", searching=QUICK, checkpoint_every=0.0)
+            triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK, checkpoint_every=0.0)
         monkeypatch.setattr(checkpoint, "_FORMAT", 2)
 
 

@@ -104,7 +104,8 @@ def check_options(options: Options) -> None:
     how = options(LabellerOptions)
     if how.labeller is not None:
         _price(how)
-        _endpoint(how)
+        with _endpoint(how):
+            pass
 
 
 def _endpoint(how: LabellerOptions) -> Endpoint:
