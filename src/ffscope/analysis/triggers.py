@@ -13,7 +13,7 @@ from ffscope.study.folder import Study
 def find_triggers(
     study: Study,
     model: MemoryModel,
-    searching: SearchOptions,
+    options: SearchOptions,
     *,
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
@@ -22,10 +22,10 @@ def find_triggers(
 
     An interrupted search resumes from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
-    if study.done("triggers", given_settings(searching)):
+    if study.done("triggers", given_settings(options)):
         checkpoint.discard(study)
         return
-    plan = make_plan(study, model, searching)
+    plan = make_plan(study, model, options)
     result = engine("local").run(study, model, plan, checkpoint_every=checkpoint_every, progress=progress)
     write_tables(study, plan.groups(model), result.state)
     study.finish("triggers", plan.settings, seconds=result.seconds, tokens=plan.prefixes, **plan.total)

@@ -103,6 +103,7 @@ export class VirtualTable {
     event.preventDefault();
     link.focus({ preventScroll: true });
     link.closest("tr").scrollIntoView({ block: "nearest" });
+    this.draw(); // now, so that the next key finds its row however fast it comes
   }
 }
 
