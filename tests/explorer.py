@@ -33,7 +33,11 @@ def app_of(folder, tokenizer=None, family="llama", **rules):
     load = (
         None if tokenizer is None else lambda: Live(tiny_model(tokenizer, family), bos=True, tokens=40, new_tokens=12)
     )
-    return make_app(folder, rules=made, queue=ModelQueue(load, why="Started with --no-model."))
+    app = make_app(folder, rules=made, queue=ModelQueue(load, why="Started with --no-model."))
+    # Routes are built when they are first needed, with warnings turned off in a way that other threads may undo, and a warning
+    # fails a test: so they are built now.
+    app.openapi()
+    return app
 
 
 def client_of(app, **more):

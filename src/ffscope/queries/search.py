@@ -249,13 +249,14 @@ def _matches(tables: Tables, rows: list[dict[str, Any]]) -> list[Match]:
     )
     triggers = dict(zip((row[:2] for row in found), told(tables, [row[2:] for row in found]), strict=True))
     spelt = spellings(tables, (row["token"] for row in rows if row["token"] is not None))
+    known = measures_in(tables)  # once: whether a stage is done is asked of the disk
     return [
         Match(
             memory=str(Memory(row["layer"], row["memory"])),
             hits=row["hits"],
             trigger=triggers.get((row["layer"], row["memory"])),
             promoted=None if row["token"] is None else Promoted(spelt[row["token"]], row["rank"], row["probability"]),
-            measures={name: row[name] for name in measures_in(tables)},
+            measures={name: row[name] for name in known},
         )
         for row in rows
     ]

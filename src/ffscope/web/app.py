@@ -72,8 +72,6 @@ def make_app(folder: Path, *, rules: Rules, queue: ModelQueue) -> Any:
         app.add_exception_handler(kind, _refused)
     app.add_middleware(_Caught)
     app.add_middleware(Guard, rules=rules, refuse=_refuse)  # around everything, so that every answer has its headers
-    # Routes are built when they are first needed, with warnings turned off in a way that other threads may undo: so build them now.
-    app.openapi()
     return app
 
 
