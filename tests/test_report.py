@@ -444,7 +444,7 @@ import sys
 for name in ("torch", "transformers", "altair", "vl_convert", "jinja2"): sys.modules[name] = None
 from ffscope.report.catalogue import figures
 from ffscope.report.summary import headlines, summarise
-assert len(figures()) == 13
+assert "agreement" in figures()
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

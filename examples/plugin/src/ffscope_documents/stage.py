@@ -3,8 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from ffscope.stages.stage import INT, REAL, Column, Mean, Measure, Panel, Stage, Table, Work
 
 DOCUMENT = Column("document", INT, "in which most of its triggers stand")
@@ -14,6 +12,8 @@ TABLE = Table("one_document", "memory with a trigger", (Column("layer", INT), Co
 
 def rows(work: Work) -> dict[str, list[Any]]:
     """The columns of the table, from the study's triggers and sentences."""
+    import pyarrow.parquet as pq  # here, so that `ffscope --help` does not wait for it
+
     sentences = pq.read_table(work.study.path("sentences.parquet"), columns=["sentence", "document"]).to_pydict()
     document = dict(zip(sentences["sentence"], sentences["document"], strict=True))
     triggers = pq.read_table(work.study.path("triggers.parquet"), columns=["layer", "memory", "sentence"]).to_pydict()
