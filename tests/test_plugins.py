@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import venv
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +17,10 @@ import pytest
 
 import tiny
 from ffscope import read
+from ffscope.options.fields import Help
 from ffscope.report import catalogue
 from ffscope.stages import registry
-from ffscope.stages.stage import Column, Measure, Stage, Table
+from ffscope.stages.stage import Column, Mean, Measure, Stage, Table
 from ffscope.study.schemas import SCHEMAS
 from studies import make_study
 
@@ -127,40 +130,102 @@ class Point(EntryPoint):
         return given
 
 
+@dataclass(frozen=True)
+class Needy:
+    word: Annotated[str, Help("A word.")]
+
+
+@dataclass(frozen=True)
+class Second:
+    top: Annotated[int, Help("Another top.")] = 3
+
+
+def fresh(*measures, name="fresh", source="mine", column="int32", **more):
+    """A stage that fits, but for what a test says."""
+    table = Table("mine", "memory", (Column("layer", column),))
+    return Stage(
+        **{
+            "name": name,
+            "help": "Fresh.",
+            "run": "m:f",
+            "tables": (table,),
+            "source": source,
+            "measures": measures,
+            **more,
+        }
+    )
+
+
+def measure(name, kind="real", **more):
+    made = Measure(name, "M", "real", "mine.layer", "M", **more)
+    object.__setattr__(made, "kind", kind)  # of any kind, which the tests' checker of types would not let pass
+    return made
+
+
 GIVEN = {
-    "broken:STAGE": RuntimeError("no such <thing>"),
-    "other:STAGE": "a text",
-    "taken:STAGE": Stage(name="values", help="Taken."),
-    "command:STAGE": Stage(name="serve", help="Taken."),
-    "table:STAGE": Stage(name="fresh", help="Fresh.", tables=(Table("triggers", "row", (Column("layer", "int32"),)),)),
-    "measure:STAGE": Stage(name="fresh", help="Fresh.", measures=(Measure("fires", "F", "real", "1", "F"),)),
-    "needs:STAGE": Stage(name="fresh", help="Fresh.", needs=("nothing",)),
-    "odd:STAGE": Stage(name="Fresh; DROP", help="Fresh."),
-    "field:STAGE": Stage(name="fresh", help="Fresh.", measures=(Measure("sort", "S", "real", "1", "S"),)),
-    "good:STAGE": Stage(name="good", help="Good."),
+    "broken": RuntimeError("no such <thing>"),
+    "other": "a text",
+    "taken": fresh(name="values"),
+    "command": fresh(name="serve"),
+    "own": fresh(name="own"),
+    "odd": fresh(name="Fresh; DROP"),
+    "keyword": fresh(measure("class")),
+    "no way": fresh(run=""),
+    "two ways": fresh(rows="m:g"),
+    "no table": fresh(run="", rows="m:g", tables=()),
+    "table": fresh(tables=(Table("triggers", "row", (Column("layer", "int32"),)),)),
+    "type": fresh(column="float16"),
+    "plain options": fresh(options=(Point,)),
+    "required": fresh(options=(Needy,)),
+    "option": fresh(options=(Second,)),
+    "measure": fresh(measure("fires")),
+    "twice": fresh(measure("m"), measure("m")),
+    "field": fresh(measure("sort")),
+    "source": fresh(measure("m"), source="values"),
+    "kind": fresh(measure("m", "number")),
+    "choices": fresh(measure("m", "choice")),
+    "mean": fresh(measure("m", mean=Mean("dead", "D", "D"))),
+    "needs": fresh(needs=("nothing",)),
+    "good": fresh(name="good", tables=(), needs=("later",)),
+    "later": fresh(name="later", tables=()),
 }
 REASONS = {
-    "broken:STAGE": "it cannot be imported: RuntimeError: no such <thing>",
-    "other:STAGE": "expected a Stage at other:STAGE, found str",
-    "taken:STAGE": "the name 'values' is taken",
-    "command:STAGE": "the name 'serve' is taken",
-    "table:STAGE": "its table 'triggers' is another stage's",
-    "measure:STAGE": "the name of its measure 'fires' is taken",
-    "odd:STAGE": "'Fresh; DROP' is no name: expected small letters, digits and underscores",
-    "field:STAGE": "the name of its measure 'sort' is taken",
-    "needs:STAGE": "it needs 'nothing', and there is no such stage",
+    "broken": "it cannot be imported: RuntimeError: no such <thing>",
+    "other": "expected a Stage, found str",
+    "taken": "the name 'values' is taken",
+    "command": "the name 'serve' is taken",
+    "own": "the name 'own' is taken",
+    "odd": "'Fresh; DROP' is no name: expected small letters, digits and underscores",
+    "keyword": "'class' is no name",
+    "no way": "it has to name what runs it",
+    "two ways": "it has to name what runs it",
+    "no table": "it declares no table to write",
+    "table": "its table 'triggers' is another stage's",
+    "type": "its column 'layer' has the type 'float16'",
+    "plain options": "are no dataclass",
+    "required": "its option 'word' has no default",
+    "option": "the name of its option 'top' is taken",
+    "measure": "the name of its measure 'fires' is taken",
+    "twice": "the name of its measure 'm' is taken",
+    "field": "the name of its measure 'sort' is taken",
+    "source": "its measures are over 'values', which is no table of its own",
+    "kind": "its measure 'm' is of the kind 'number'",
+    "choices": "its measure 'm' needs choices",
+    "mean": "the mean of its measure 'm'",
+    "needs": "it needs 'nothing', and there is no such stage",
 }
 
 
 @pytest.mark.parametrize("value", REASONS)
 def test_a_plugin_that_cannot_be_used_gets_a_sentence_and_stops_nothing(value, monkeypatch, caplog):
-    points = [Point("bad", value, registry.GROUP), Point("good", "good:STAGE", registry.GROUP)]
+    points = [Point(name, name, registry.GROUP) for name in (value, "good", "later")]  # one of which needs the other
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     with caplog.at_level(logging.WARNING):
         rows = registry.stages.__wrapped__()
-    assert list(rows)[-1] == "good"
-    assert [stage for stage in rows if stage != "good"] == list(registry.stages())
-    assert f"is left out: {REASONS[value]}." in caplog.text
+    assert list(rows)[-2:] == ["later", "good"]
+    assert list(rows)[:-2] == list(registry.stages())
+    assert [record.message for record in caplog.records if REASONS[value] in record.message]
+    assert len(caplog.records) == 1
 
 
 BROKEN = """

@@ -44,8 +44,7 @@ HostNames = Annotated[
 ]
 Browse = Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")]
 
-# Measures that are searched by a range.
-_RANGES = [name for name, (_, measure) in measures().items() if measure.kind in ("real", "share", "count")]
+_SEARCHED = [name for name, (_, measure) in measures().items() if measure.kind not in ("token", "text")]
 SearchTrigger = Annotated[str, typer.Option("--trigger", help="Text that a trigger holds; case does not matter.")]
 SearchPromotes = Annotated[
     str,
@@ -66,7 +65,7 @@ SearchWhere = Annotated[
     typer.Option(
         "--where",
         help="A measure's range or answer, such as precision=0.2.. or next_rank=..10 or agrees=yes or dead=no; may be given again. "
-        f"Measures: {', '.join(_RANGES)}.",
+        f"Measures: {', '.join(_SEARCHED)}.",
     ),
 ]
 SearchSort = Annotated[

@@ -9,7 +9,7 @@ from ffscope.cli.output import print_finished, print_line, print_stage
 from ffscope.cli.parameters import StudyFolder
 from ffscope.cli.progress_output import showing_progress
 from ffscope.cli.signature import command
-from ffscope.errors import SourceError
+from ffscope.errors import SourceError, StudyError
 from ffscope.options.model import ReloadOptions
 from ffscope.stages.registry import stages
 from ffscope.stages.stage import Stage, resolve
@@ -57,6 +57,8 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
     for row in rows:
         with opened(folder, model if row is stage else None) as writable, showing_progress() as progress:
             sentence = run_stage(row, Work(writable, options, model, progress, reload.device))
+        if not writable.has(row.name):
+            raise StudyError(f"The stage {row.name} ended without noting that it is done. Tell whoever wrote it.")
         if sentence:
             print_line(sentence)
         elif row.tables:

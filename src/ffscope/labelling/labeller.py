@@ -109,7 +109,8 @@ def check_options(options: Options) -> None:
 
 
 def _endpoint(how: LabellerOptions) -> Endpoint:
-    assert how.labeller is not None
+    if how.labeller is None:
+        raise InputError("There is no language model to ask. Name its address with --labeller.")
     return Endpoint(
         how.labeller, model=how.labeller_model, timeout=how.labeller_timeout, max_tokens=how.labeller_max_tokens
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from ffscope.errors import InputError
-from ffscope.options.fields import option_fields
+from ffscope.options.fields import StudyOptions, option_fields
 
 T = TypeVar("T")
 
@@ -20,12 +20,16 @@ class Options:
 
     @classmethod
     def parse(cls, kinds: Iterable[type], values: Mapping[str, Any], held: Mapping[str, Any]) -> "Options":
-        """From values by the names of fields; where one is None or missing, what is `held` from before, or else the default."""
+        """From values by the names of fields; where one is None or missing, what a study holds from before, or else the default."""
         wanted = dict.fromkeys(kinds)
         names = sorted({field.name for kind in wanted for field in option_fields(kind)})
         unknown = sorted(values.keys() - set(names))
         if unknown:
             raise InputError(f"There is no {unknown[0]!r} to ask for. Choose from: {', '.join(names)}.")
-        chosen = {**held, **{name: value for name, value in values.items() if value is not None}}
-        fields = {kind: [field.name for field in option_fields(kind)] for kind in wanted}
-        return cls(*(kind(**{name: chosen[name] for name in fields[kind] if name in chosen}) for kind in wanted))
+        chosen = {name: value for name, value in values.items() if value is not None}
+        return cls(*(_made(kind, {**held, **chosen} if issubclass(kind, StudyOptions) else chosen) for kind in wanted))
+
+
+def _made(kind: type, values: Mapping[str, Any]) -> Any:
+    names = [field.name for field in option_fields(kind)]
+    return kind(**{name: values[name] for name in names if name in values})

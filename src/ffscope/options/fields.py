@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ffscope.errors import InputError
 
@@ -52,16 +52,27 @@ def option_fields(options: type) -> Iterator[OptionField]:
 
 
 class Checked:
-    """A base for options dataclasses: every number lies in its field's range, or a sentence says what was expected."""
+    """A base for options dataclasses: a value that is not in its field's range or among its choices is refused with a sentence."""
 
     def __post_init__(self) -> None:
         for field in option_fields(type(self)):
-            value, low, high = getattr(self, field.name), field.help.min, field.help.max
-            if value is None or isinstance(value, str) or (low is None and high is None):
-                continue
-            if (low is not None and value < low) or (high is not None and value > high):
-                expected = f"{low:g} to {high:g}" if high is not None and low is not None else f"at least {low:g}"
-                raise InputError(f"{field.name} is {value}. Expected {expected}.")
+            value = getattr(self, field.name)
+            expected = None if value is None else _expected(field, value)
+            if expected is not None:
+                raise InputError(f"{field.name} is {value!r}. Expected {expected}.")
+
+
+def _expected(field: OptionField, value: Any) -> str | None:
+    """What a field takes, where a value is not that."""
+    low, high = field.help.min, field.help.max
+    if get_origin(field.type) is Literal:
+        return None if value in get_args(field.type) else f"one of {', '.join(map(str, get_args(field.type)))}"
+    if low is None and high is None:
+        return None
+    if isinstance(value, int | float) and (low is None or value >= low) and (high is None or value <= high):
+        return None
+    ends = f"{low:g} to {high:g}" if low is not None and high is not None else ""
+    return ends or (f"at least {low:g}" if low is not None else f"at most {high:g}")
 
 
 class StudyOptions(Checked):

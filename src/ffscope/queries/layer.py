@@ -5,7 +5,7 @@ from typing import Any
 
 from ffscope.errors import MemoryNameError
 from ffscope.memory_name import Memory
-from ffscope.queries.measures import joined, measures_in, selected
+from ffscope.queries.measures import joined, mean, measures_in, selected
 from ffscope.queries.tables import Tables, Where, reading
 from ffscope.stages.registry import measures
 
@@ -75,10 +75,7 @@ def layer_rows(where: Where) -> list[LayerRow]:
         tables.study.need("triggers")
         known = measures_in(tables)
         means = {measure.mean.name: measure for _, measure in measures().values() if measure.mean is not None}
-        columns = [
-            f"avg({measure.sql}{'::INT' if measure.kind == 'answer' else ''})" if measure.name in known else "NULL"
-            for measure in means.values()
-        ]
+        columns = [mean(measure) if measure.name in known else "NULL" for measure in means.values()]
         rows = tables.rows(
             f"""
             SELECT memories.layer, count(*), sum((memories.maximum <= 0)::INT), {", ".join(columns)}

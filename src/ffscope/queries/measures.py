@@ -1,18 +1,38 @@
 """The measures of a memory, as the stages declare them, in SQL: what is selected, where it comes from, what it is compared by."""
 
+import logging
 from collections.abc import Container
 
+from ffscope.errors import StudyError
 from ffscope.queries.tables import LONGEST, Tables
-from ffscope.stages.registry import measures, stages
+from ffscope.stages.registry import built_in, measures, stages
 from ffscope.stages.stage import Measure, Stage
 
+logger = logging.getLogger(__name__)
 _LONGEST_TEXT = 5 * LONGEST
 RANGE_KINDS = ("real", "share", "count")
+_SQL_TYPES = {"real": "DOUBLE", "share": "DOUBLE", "count": "BIGINT", "answer": "BOOLEAN", "choice": "VARCHAR"}
 
 
 def measures_in(tables: Tables) -> dict[str, Measure]:
-    """The measures that a study has."""
-    return {name: measure for name, (stage, measure) in measures().items() if tables.study.has(stage.name)}
+    """The measures that a study has, and that its tables can answer."""
+    known = {name: row for name, row in measures().items() if tables.study.has(row[0].name)}
+    return {name: measure for name, (stage, measure) in known.items() if _works(tables, stage, measure)}
+
+
+def _works(tables: Tables, stage: Stage, measure: Measure) -> bool:
+    """Whether a measure can be asked for: one of another package may name what is not there, which must not cost the others."""
+    if stage.name in built_in():
+        return True
+    if measure.name not in tables.tried:
+        joins = [f"LEFT JOIN {stage.source} USING (layer, memory)", *_spelt(measure)]
+        try:
+            tables.rows(f"SELECT {_shown(measure)} FROM memories {' '.join(joins)} LIMIT 1")
+            tables.tried[measure.name] = True
+        except StudyError as error:
+            logger.warning("The measure %s of the stage %s is left out. %s", measure.name, stage.name, error)
+            tables.tried[measure.name] = False
+    return tables.tried[measure.name]
 
 
 def measures_of_kind(*kinds: str) -> tuple[str, ...]:
@@ -22,7 +42,7 @@ def measures_of_kind(*kinds: str) -> tuple[str, ...]:
 
 def expression(name: str) -> str:
     """A measure as it is compared and sorted by."""
-    return measures()[name][1].sql
+    return f"({measures()[name][1].sql})"
 
 
 def stage_of(name: str) -> str:
@@ -35,28 +55,34 @@ def selected(tables: Tables) -> list[str]:
     return [f"{_shown(measure)} AS {name}" for name, measure in measures_in(tables).items()]
 
 
+def mean(measure: Measure) -> str:
+    """A measure's mean over the rows of a group."""
+    return f"avg(({measure.sql})::{'INT' if measure.kind == 'answer' else 'DOUBLE'})"
+
+
 def joined(tables: Tables, among: Container[str] | None = None) -> str:
     """Where these columns come from: those of all stages, or of some."""
-    wanted = [
-        stage
-        for name, stage in stages().items()
-        if stage.measures and tables.study.has(name) and (among is None or name in among)
-    ]
-    return " ".join(["FROM memories", *(join for stage in wanted for join in _joins(stage))])
+    known = measures_in(tables)
+    joins = []
+    for name, stage in stages().items():
+        asked = [measure for measure in stage.measures if measure.name in known]
+        if asked and (among is None or name in among):
+            joins += [] if stage.source == "memories" else [f"LEFT JOIN {stage.source} USING (layer, memory)"]
+            joins += [join for measure in asked for join in _spelt(measure)]
+    return " ".join(["FROM memories", *joins])
 
 
-def _joins(stage: Stage) -> list[str]:
-    source = [] if stage.source == "memories" else [f"LEFT JOIN {stage.source} USING (layer, memory)"]
-    spelt = [
-        f"LEFT JOIN vocabulary AS spelt_{measure.name} ON spelt_{measure.name}.token = {measure.sql}"
-        for measure in stage.measures
-        if measure.kind == "token"
-    ]
-    return source + spelt
+def _spelt(measure: Measure) -> list[str]:
+    """Where the text of a token comes from."""
+    if measure.kind != "token":
+        return []
+    return [f"LEFT JOIN vocabulary AS spelt_{measure.name} ON spelt_{measure.name}.token = ({measure.sql})"]
 
 
 def _shown(measure: Measure) -> str:
-    """A measure as it is shown: a token by its text, no text longer than a page can bear."""
+    """A measure as it is shown, of the type of its kind: a token by its text, no text longer than a page can bear."""
     if measure.kind == "token":
         return f"left(spelt_{measure.name}.text, {LONGEST})"
-    return f"left({measure.sql}, {_LONGEST_TEXT})" if measure.kind == "text" else measure.sql
+    if measure.kind == "text":
+        return f"left(({measure.sql})::VARCHAR, {_LONGEST_TEXT})"
+    return f"({measure.sql})::{_SQL_TYPES[measure.kind]}"

@@ -122,7 +122,7 @@ def search(where: Where, wanted: Wanted) -> Matches:
         for stage in _stages(wanted):
             tables.study.need(stage)
         asked: dict[str, Any] = {}
-        filters = [*_words(tables, wanted, asked), *_measures(tables, wanted, asked)]
+        filters = [*_words(tables, wanted, asked), *_measures(wanted, asked)]
         holding = {"holding": tables.trigger_text.holding(tables, wanted.trigger)} if wanted.trigger else {}
         columns, joins = zip(_hits(wanted), _matched(tables, wanted, asked), strict=True)
         sorted_by, order = _order(tables, wanted)
@@ -189,7 +189,7 @@ def _loosely(text: str) -> str:
     return f"lower(trim({text}, '␣⏎⇥⍽ '))"
 
 
-def _measures(tables: Tables, wanted: Wanted, asked: dict[str, Any]) -> list[str]:
+def _measures(wanted: Wanted, asked: dict[str, Any]) -> list[str]:
     filters = []
     for name, choice in wanted.choices.items():
         if choice == "none":

@@ -48,6 +48,7 @@ class Tables:
 
     def __init__(self, study: Study) -> None:
         self.study = study
+        self.tried: dict[str, bool] = {}  # measures of other packages, and whether they can be asked for
         self._database: Any = duckdb.connect()
         self._files = {Path(name).stem: study.path(name) for name in SCHEMAS if study.path(name).is_file()}
         for name, file in self._files.items():

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ffscope.errors import InputError
 from ffscope.options.bag import Options
 from ffscope.options.fields import StudyOptions
 from ffscope.progress import ProgressCallback, no_progress
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 INT, INT64, REAL, DOUBLE, TEXT, BOOL = "int32", "int64", "float32", "float64", "string", "bool"
 INTS, REALS = "list<int32>", "list<float32>"
+TYPES = (INT, INT64, REAL, DOUBLE, TEXT, BOOL, INTS, REALS)
 Place = Literal["layer", "search", "terminal"]
+Kind = Literal["real", "share", "count", "answer", "choice", "token", "text"]
+KINDS = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Measure:
 
     name: str
     label: str
-    kind: Literal["real", "share", "count", "answer", "choice", "token", "text"]
+    kind: Kind
     sql: str
     help: str
     unit: str = ""  # beside the field in a form
@@ -112,7 +116,8 @@ class Work:
     @property
     def model(self) -> "MemoryModel":
         """The model, for a stage that needs one."""
-        assert self.loaded is not None
+        if self.loaded is None:
+            raise InputError("This stage needs the studied model. Load it, and give it to the stage.")
         return self.loaded
 
 

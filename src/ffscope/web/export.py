@@ -114,6 +114,8 @@ class _Site:
 
     def __init__(self, folder: Path, about: dict[str, Any], memories: list[str]) -> None:
         self.folder, self.memories = folder, memories
+        # What all pages are told of stages and measures is written once, into their script.
+        self.shared = {name: about.pop(name) for name in ("measures", "missing", "lenses")}
         self.about = {**about, "folder": "DIR", "model": False, "why": None}
 
     def write(self, path: str, kind: str, twin: Any) -> None:
@@ -131,7 +133,8 @@ class _Site:
         for name in (*STYLES, "icon.svg"):
             (static / name).write_bytes((STATIC / name).read_bytes())
         (static / "vega.js").write_text(vega_bundle(), encoding="utf-8")
-        (static / "ffscope.js").write_text(one_script(), encoding="utf-8")
+        shared = f"globalThis.aboutStages = {dumped(self.shared)};\n"
+        (static / "ffscope.js").write_text(shared + one_script(), encoding="utf-8", errors="backslashreplace")
 
     def _html(self, kind: str, depth: int, twin: Any) -> str:
         root = "../" * depth or "./"

@@ -6,5 +6,5 @@ let block = null;
 // null on a page that says why there is none.
 export function aboutStudy() {
   block ??= JSON.parse(byId("about")?.textContent ?? "null");
-  return block;
+  return block && { ...globalThis.aboutStages, ...block }; // an export keeps what all its pages share in their script
 }
