@@ -395,7 +395,9 @@ def test_tab_leads_to_everything_that_can_be_used(browse, site):
 def test_everything_that_can_be_used_has_a_name(browse, site):
     page = browse(f"{site}/L1/4?text=a")
     expect(page.locator(".own-text")).to_contain_text("of 1 token")
-    expect(page.get_by_text("cosine").first).to_be_visible()  # the last that the model is asked for: nothing moves behind it
+    expect(
+        page.get_by_text("cosine").first
+    ).to_be_visible()  # the last that the model is asked for: nothing moves behind it
     page.evaluate(NUMBERED)
     for one in page.locator("[data-number]").all():
         said = one.aria_snapshot().splitlines()[0]
