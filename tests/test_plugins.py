@@ -18,6 +18,9 @@ import pytest
 import tiny
 from ffscope import read
 from ffscope.options.fields import Help
+from ffscope.queries.layer import layer_rows
+from ffscope.queries.search import Wanted, search
+from ffscope.queries.tables import reading
 from ffscope.report import catalogue
 from ffscope.stages import registry
 from ffscope.stages.stage import Column, Mean, Measure, Stage, Table
@@ -275,3 +278,28 @@ def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkey
     assert all(study.has(name) for name in ("composition", "refinement", "patterns", "report"))
     assert "The figure broken is left out: ValueError" in caplog.text
     assert "broken" not in json.loads(study.path("summary.json").read_text())
+
+
+def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(study, monkeypatch, caplog):
+    """Bare comparisons and whole decimals are what people write; a column that is not there must not cost the others."""
+    table = Table("memories", "memory", ())
+    over = (
+        Measure("often", "O", "answer", "memories.fired > 3 OR memories.fired < 2", "O", mean=Mean("often", "O", "O")),
+        Measure("half", "H", "real", "1.5", "H"),
+        Measure("lost", "L", "real", "memories.nothing", "L"),
+    )
+    stage = Stage(name="triggers_too", help="H.", run="m:f", tables=(table,), source="memories", measures=over)
+    rows = {**registry.measures(), **{measure.name: (stage, measure) for measure in over}}
+    monkeypatch.setattr("ffscope.queries.measures.measures", lambda: rows)
+    monkeypatch.setattr("ffscope.queries.layer.measures", lambda: rows)
+    monkeypatch.setattr("ffscope.queries.search.measures", lambda: rows)
+    monkeypatch.setattr("ffscope.queries.measures.stages", lambda: {**registry.stages(), "triggers_too": stage})
+    with reading(study.folder) as tables:
+        monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
+        fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
+        found = search(tables, Wanted.parse({"often": "no", "half": "1..2"}))
+        assert found.count == list(fired.values()).count(False)
+        assert all("lost" not in match.measures for match in found.rows)
+        assert {type(match.measures["half"]) for match in found.rows} <= {float}
+        assert 0 <= layer_rows(tables)[0]["often"] <= 1
+    assert "The measure lost of the stage triggers_too is left out" in caplog.text

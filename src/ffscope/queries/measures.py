@@ -25,9 +25,8 @@ def _works(tables: Tables, stage: Stage, measure: Measure) -> bool:
     if stage.name in built_in():
         return True
     if measure.name not in tables.tried:
-        joins = [f"LEFT JOIN {stage.source} USING (layer, memory)", *_spelt(measure)]
         try:
-            tables.rows(f"SELECT {_shown(measure)} FROM memories {' '.join(joins)} LIMIT 1")
+            tables.rows(f"SELECT {_shown(measure)} FROM memories {' '.join(_joins(stage, [measure]))} LIMIT 1")
             tables.tried[measure.name] = True
         except StudyError as error:
             logger.warning("The measure %s of the stage %s is left out. %s", measure.name, stage.name, error)
@@ -67,16 +66,18 @@ def joined(tables: Tables, among: Container[str] | None = None) -> str:
     for name, stage in stages().items():
         asked = [measure for measure in stage.measures if measure.name in known]
         if asked and (among is None or name in among):
-            joins += [] if stage.source == "memories" else [f"LEFT JOIN {stage.source} USING (layer, memory)"]
-            joins += [join for measure in asked for join in _spelt(measure)]
+            joins += _joins(stage, asked)
     return " ".join(["FROM memories", *joins])
 
 
-def _spelt(measure: Measure) -> list[str]:
-    """Where the text of a token comes from."""
-    if measure.kind != "token":
-        return []
-    return [f"LEFT JOIN vocabulary AS spelt_{measure.name} ON spelt_{measure.name}.token = ({measure.sql})"]
+def _joins(stage: Stage, asked: list[Measure]) -> list[str]:
+    """What is joined to the memories for some measures of a stage: its table, and where the text of tokens comes from."""
+    source = [] if stage.source == "memories" else [f"LEFT JOIN {stage.source} USING (layer, memory)"]
+    return source + [
+        f"LEFT JOIN vocabulary AS spelt_{measure.name} ON spelt_{measure.name}.token = ({measure.sql})"
+        for measure in asked
+        if measure.kind == "token"
+    ]
 
 
 def _shown(measure: Measure) -> str:
