@@ -110,7 +110,7 @@ def test_every_command_takes_it_and_a_study_records_it(saved, tmp_path):
     invoke("values", study)  # reloads the model as the study says
     invoke("convert", *named, "--out", str(tmp_path / "converted"))
     assert json.loads((tmp_path / "converted" / "config.json").read_text())["model_type"] == "opt"
-    invoke("agreement", study, "--model", str(tmp_path / "converted"))
+    invoke("values", study, "--model", str(tmp_path / "converted"))
     result = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
     assert "--model-type" in result.output
 

@@ -12,7 +12,7 @@ def write_gguf(file: Path, *, seed: int = 0) -> Path:
     """Write a random model with its tokenizer."""
     import gguf
 
-    tokens = ["<unk>", "<s>", "</s>", *LETTERS]
+    tokens = ["<unk>", "<s>", "</s>", *LETTERS, "th", "the"]
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_block_count(LAYERS)
     writer.add_context_length(64)
@@ -25,7 +25,7 @@ def write_gguf(file: Path, *, seed: int = 0) -> Path:
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
-    writer.add_token_types([3, 3, 3, *[1] * len(LETTERS)])
+    writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
     writer.add_token_merges(["t h", "th e"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)

@@ -50,7 +50,8 @@ def config_of_type(folder: str, model_type: str, arguments: dict[str, Any]) -> P
             f"--model-type is {model_type!r}, but `architectures` in config.json in {folder} names {architecture.__name__}, "
             f"which is of type {expected!r}. Use --model-type {expected}, or fix `architectures`."
         )
-    return CONFIG_MAPPING[model_type].from_pretrained(folder, **offline)
+    with reading_as(model_type, folder):
+        return CONFIG_MAPPING[model_type].from_pretrained(folder, **offline)
 
 
 @contextmanager
