@@ -22,8 +22,8 @@ from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.ingest import write_sentences
-from ffscope.corpus.sentences import Cutter
-from ffscope.corpus.wikitext import articles, detokenized
+from ffscope.corpus.sentences import SentenceSplitter
+from ffscope.corpus.wikitext import detokenize, split_articles
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress
@@ -107,10 +107,10 @@ def test_the_bundled_articles_have_topics():
 def test_wikitext_as_people_write_it():
     raw = "1 @,@ 000 soldiers ( \" the dead \" ) of the third @-@ largest army didn 't , it 's said ; 5 @.@ 3 % ' s <unk> ."
     assert (
-        detokenized(raw) == "1,000 soldiers (\"the dead\") of the third-largest army didn't, it's said; 5.3% ' s <unk>."
+        detokenize(raw) == "1,000 soldiers (\"the dead\") of the third-largest army didn't, it's said; 5.3% ' s <unk>."
     )
     lines = [" before any heading \n", " = Title = 3 = \n", " \n", " a = b \n", " = = Section = = \n", " last \n"]
-    assert list(articles(lines)) == [(None, ["before any heading"]), ("Title = 3", ["a = b", "last"])]
+    assert list(split_articles(lines)) == [(None, ["before any heading"]), ("Title = 3", ["a = b", "last"])]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ TRICKY = [
 
 @pytest.mark.parametrize("text", TRICKY)
 def test_sentences_keep_the_tokens_of_running_text(tokenizer, text):
-    cutter = Cutter(tokenizer, language="en", max_tokens=1000)
+    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=1000)
     ((_, sentences),) = cutter.sentences([(None, text)])
     assert [sentence.tokens for sentence in sentences] == plainly_cut(tokenizer, text)
     whole = tokenizer.encode(text, add_special_tokens=False)
@@ -330,7 +330,7 @@ def test_sentences_keep_the_tokens_of_running_text(tokenizer, text):
 
 
 def test_a_cut_sentence_keeps_its_next_token(tokenizer):
-    cutter = Cutter(tokenizer, language="en", max_tokens=4)
+    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=4)
     ((_, (sentence, other)),) = cutter.sentences([("label", "Abcdefg. Hi.")])
     whole = tokenizer.encode("Abcdefg. Hi.", add_special_tokens=False)
     assert (sentence.tokens, sentence.next_token, sentence.cut) == (whole[:4], whole[4], True)
@@ -340,8 +340,8 @@ def test_a_cut_sentence_keeps_its_next_token(tokenizer):
 def test_a_tokenizer_without_offsets(tokenizer):
     slow = types.SimpleNamespace(is_fast=False, eos_token_id=None, encode=tokenizer.encode)
     for text in TRICKY:
-        ((_, sentences),) = Cutter(slow, language="en", max_tokens=1000).sentences([(None, text)])
-        ((_, fast),) = Cutter(tokenizer, language="en", max_tokens=1000).sentences([(None, text)])
+        ((_, sentences),) = SentenceSplitter(slow, language="en", max_tokens=1000).sentences([(None, text)])
+        ((_, fast),) = SentenceSplitter(tokenizer, language="en", max_tokens=1000).sentences([(None, text)])
         assert [sentence.tokens for sentence in sentences] == [sentence.tokens for sentence in fast]
         assert sentences[-1].next_token == -1
 
