@@ -16,8 +16,8 @@ from ffscope.models.fingerprint import account
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.analysis import ExampleOptions, LensOptions
-from ffscope.options.bag import Options
 from ffscope.options.corpus import CorpusOptions
+from ffscope.options.option_set import Options
 from ffscope.options.search import SearchOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.example_pass import Observer, draw, observe

@@ -13,7 +13,7 @@ from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.encoder import Encoder, check_folder, find_encoder, is_there
 from ffscope.models.memory_model import MemoryModel
-from ffscope.options.bag import Options
+from ffscope.options.option_set import Options
 from ffscope.patterns.background import Background
 from ffscope.patterns.candidates import SHALLOW, Rates
 from ffscope.patterns.describe import describe

@@ -42,7 +42,7 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
 
     study = Study.open(folder)
     study.need("triggers")
-    from ffscope.options.bag import Options
+    from ffscope.options.option_set import Options
 
     kinds = [kind for row in stages().values() for kind in row.options if row.command]
     options = Options.parse(kinds, values, study.settings)
