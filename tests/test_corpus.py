@@ -247,7 +247,7 @@ def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, pac
 
 
 def test_progress_names_the_file_from_the_start(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffscope.corpus.ingest._TELL_EVERY", 0)
+    monkeypatch.setattr("ffscope.corpus.ingest._REPORT_EVERY", 0)
     monkeypatch.setattr(streams, "BLOCK", 1000)
     (tmp_path / "a.txt").write_text("".join(f"{'abcdefghij'[i % 10]} is here {'x' * i}.\n" for i in range(200)))
     updates = []

@@ -79,13 +79,13 @@ def expected_shares(study):
 
 def test_an_installed_stage_is_everywhere(python, study):
     assert "documents" in called(python, "-m", "ffscope", "--help")
-    assert "stand in one document" in called(python, "-m", "ffscope", "documents", "--help")
+    assert "share of a memory's triggers from one document" in called(python, "-m", "ffscope", "documents", "--help")
     assert "one_document.parquet" in called(python, "-m", "ffscope", "documents", study.folder)
     rows = pq.read_table(study.path("one_document.parquet")).to_pylist()
     shares = {(row["layer"], row["memory"]): row["share"] for row in rows}
     assert shares == pytest.approx(expected_shares(study))
     called(python, "-m", "ffscope", "report", study.folder)
-    assert "Triggers of a memory that stand in one document" in study.path("report.html").read_text()
+    assert "Triggers of a memory that come from one document" in study.path("report.html").read_text()
     assert "one_document" in json.loads(study.path("summary.json").read_text())
     where = ("--where", "one_document=0.01..", "--sort", "one_document", "--json")
     matches = json.loads(called(python, "-m", "ffscope", "search", study.folder, *where))
@@ -107,7 +107,7 @@ def test_an_installed_stage_is_on_the_pages(python, study):
     assert "one_document" in [measure["name"] for measure in seen["about"]["measures"]]
     panel = next(panel for panel in page["panels"] if panel["stage"] == "documents")
     assert (panel["title"], panel["kind"]) == ("Documents", "text")
-    assert "of its triggers stand in document" in panel["data"]
+    assert "of its triggers come from document" in panel["data"]
     assert seen["found"]["count"] == len(expected_shares(study))
     assert seen["figures"][-1] == "one_document"
 

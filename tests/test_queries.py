@@ -96,7 +96,7 @@ def test_show_says_what_is_wrong(study, tmp_path):
     ):
         with pytest.raises(MemoryNameError, match=message):
             memory_page(study.folder, name)
-    with pytest.raises(StudyError, match="holds no study: expected a study.json"):
+    with pytest.raises(StudyError, match="is not a study: it has no study.json"):
         memory_page(tmp_path, "L0.0")
     (tmp_path / "study.json").write_text("{")
     with pytest.raises(StudyError, match="cannot be read as a study's manifest"):

@@ -1,4 +1,4 @@
-"""How the prediction changes from layer to layer: the residual's prediction before each update, and the component that determines the output."""
+"""How the prediction is refined from layer to layer, and which component determines each layer's output."""
 
 from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.stages.stage import BOOL, INT, REAL, TEXT, Column, Stage, Table
