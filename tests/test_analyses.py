@@ -545,7 +545,7 @@ def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama,
     held_out = [row for row in found(study, "sentences") if row["held_out"]]
     prefixes = [(row["sentence"], position) for row in held_out for position in range(len(row["tokens"]))]
     assert [(row["sentence"], row["position"]) for row in found(study, "examples")] == prefixes
-    assert f"The held-out text has {len(prefixes)} prefixes; all of them are examples, not 10000" in caplog.text
+    assert f"The held-out text has only {len(prefixes)} prefixes; all are used as examples, instead of 10000" in caplog.text
 
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
@@ -686,7 +686,7 @@ def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
     (tmp_path / "a.txt").write_text("One document. It is searched.")
     study = analysed(llama, tmp_path / "a.txt", tmp_path / "study", stages=["values"])
     for stage in ("composition", "refinement"):
-        with pytest.raises(CorpusError, match="No document of this corpus is held out .* --held-out FILE"):
+        with pytest.raises(CorpusError, match="There are no held-out examples: .* --held-out FILE"):
             analyse(stage, llama, study.folder)
     assert not study.path("examples.parquet").exists()
 

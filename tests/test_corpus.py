@@ -119,10 +119,10 @@ def test_wikitext_as_people_write_it():
         (
             "a.jsonl",
             jsonl(["x"], "body"),
-            "has no field 'text'. Found: 'body'. Choose the one that holds the text with --field.",
+            "has no field 'text'. Its fields: 'body'. Name the field that has the text with --field.",
         ),
         ("a.jsonl", b"plain text\n", "is not JSON lines: expected an object"),
-        ("a.csv", b"a,b", "is of no known kind. Expected .txt, .jsonl, .parquet or .tokens"),
+        ("a.csv", b"a,b", "has an unsupported suffix. Expected .txt, .jsonl, .parquet or .tokens"),
         ("a.parquet", b"PAR1 no", "cannot be read as parquet"),
         ("a.txt.gz", b"not packed", "cannot be read: Not a gzipped file"),
         ("a.txt.xz", b"not packed", "cannot be read: Input format not supported"),
@@ -144,13 +144,13 @@ def test_a_bad_file_is_a_sentence(tmp_path, name, content, message):
 def test_a_missing_corpus_is_a_sentence(tmp_path):
     for source, message in (
         ("nowhere.txt", "There is no corpus 'nowhere.txt'"),
-        (" ", "No corpus was named"),
-        (str(tmp_path), "holds no text"),
+        (" ", "The corpus is an empty string"),
+        (str(tmp_path), "has no text files"),
     ):
         with pytest.raises(CorpusError, match=message):
             Corpus(source)
     pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match="has no field 'text'. Found: 'body'"):
+    with pytest.raises(CorpusError, match="has no field 'text'. Its fields: 'body'"):
         documents(tmp_path / "a.parquet")
 
 
@@ -238,12 +238,12 @@ def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, pac
     start = time.perf_counter()
     with (
         Study.writing(tmp_path / "study", {"source": "none"}) as study,
-        pytest.raises(CorpusError, match=rf"a\.txt{packing} gives no sentence to search: 0 documents"),
+        pytest.raises(CorpusError, match=rf"a\.txt{packing} has no sentence to search: 0 documents"),
     ):
         write_sentences(study, tokenizer, CorpusOptions(corpus=str(file)), progress=updates.append)
     assert time.perf_counter() - start < 10  # it was a minute
     assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
-    assert updates[0].detail.endswith("0.0 MB unpacked")
+    assert updates[0].detail.endswith("0.0 MB decompressed")
 
 
 def test_progress_names_the_file_from_the_start(tokenizer, tmp_path, monkeypatch):

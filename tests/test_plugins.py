@@ -79,7 +79,7 @@ def expected_shares(study):
 
 def test_an_installed_stage_is_everywhere(python, study):
     assert "documents" in called(python, "-m", "ffscope", "--help")
-    assert "share of a memory's triggers from one document" in called(python, "-m", "ffscope", "documents", "--help")
+    assert "largest share of a memory's triggers" in called(python, "-m", "ffscope", "documents", "--help")
     assert "one_document.parquet" in called(python, "-m", "ffscope", "documents", study.folder)
     rows = pq.read_table(study.path("one_document.parquet")).to_pylist()
     shares = {(row["layer"], row["memory"]): row["share"] for row in rows}

@@ -441,7 +441,7 @@ def test_duplicates_are_dropped_and_counted(llama, tmp_path):
 @pytest.mark.parametrize("content", [b"", b" \n\n", b"\xfd\xfe\n" * 3])
 def test_a_corpus_without_a_sentence(content, llama, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
-    with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):
+    with pytest.raises(CorpusError, match="has no sentence to search: .* Expected UTF-8 text."):
         triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", search=QUICK)
     assert not (tmp_path / "study").exists()
     (tmp_path / "b.txt").write_text("Now it has one.")
