@@ -545,7 +545,10 @@ def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama,
     held_out = [row for row in found(study, "sentences") if row["held_out"]]
     prefixes = [(row["sentence"], position) for row in held_out for position in range(len(row["tokens"]))]
     assert [(row["sentence"], row["position"]) for row in found(study, "examples")] == prefixes
-    assert f"The held-out text has only {len(prefixes)} prefixes; all are used as examples, instead of 10000" in caplog.text
+    assert (
+        f"The held-out text has only {len(prefixes)} prefixes; all are used as examples, instead of 10000"
+        in caplog.text
+    )
 
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):

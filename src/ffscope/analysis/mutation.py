@@ -43,11 +43,11 @@ def mutate(
     start = time.perf_counter()
     mutations = _Mutations.of(study, _sampled(study, memories, triggers))
     shared = share_prefixes(mutations.texts, causal=model.causal)
-    stage = _Runs(study, model, mutations, shared)
+    runs = _Runs(study, model, mutations, shared)
     parts = ResumableTable(study, "mutation.parquet", settings)
-    tokens = stage.run_all(parts, progress)
-    parts.join(len(stage.groups), sort_by=["layer", "memory", "rank", "removed"])
-    before = int(stage.bos is not None)
+    tokens = runs.run_all(parts, progress)
+    parts.join(len(runs.groups), sort_by=["layer", "memory", "rank", "removed"])
+    before = int(runs.bos is not None)
     study.finish(
         "mutation",
         settings,
@@ -145,7 +145,7 @@ class _Runs:
             progress(Progress("mutation", done, total, unit="tokens"))
             covered = [self._mutations_of(batch) for batch in self.groups[number]]
             mutated = [self._run(batch, numbers) for batch, numbers in zip(self.groups[number], covered, strict=True)]
-            parts.keep(number, self._columns(np.concatenate(covered), torch.cat(mutated).numpy()))
+            parts.write_part(number, self._columns(np.concatenate(covered), torch.cat(mutated).numpy()))
             tokens, done = tokens + sizes[number], done + sizes[number]
         progress(Progress("mutation", total, total, unit="tokens"))
         return tokens

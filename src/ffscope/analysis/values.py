@@ -40,7 +40,7 @@ def read_values(
     parts = ResumableTable(study, "values.parquet", settings)
     for layer in parts.missing(model.layers):
         progress(Progress("values", layer, model.layers, unit="layers"))
-        parts.keep(layer, _columns(study, model, layer, model_lens))
+        parts.write_part(layer, _columns(study, model, layer, model_lens))
     parts.join(model.layers)
     study.finish("values", settings, seconds=time.perf_counter() - start)
     parts.drop()

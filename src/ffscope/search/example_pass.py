@@ -113,7 +113,7 @@ def observe(
         if waiting:
             view = View(model, lens, batch, _states(study, model, examples, texts, batch))
             for observer in waiting:
-                parts[observer].keep(number, observer.rows(view))
+                parts[observer].write_part(number, observer.rows(view))
         done += len(batch)
         progress(Progress(name, done, len(examples), unit="examples"))
     for observer in observers:

@@ -7,7 +7,7 @@ from ffscope.axes import Int
 from ffscope.search.trigger_keys import EMPTY
 
 
-class Table:
+class KeyTable:
     """The `width` highest-ranked keys of every memory. A key is its own rank; subclasses may define another."""
 
     def __init__(self, memories: int, width: int, device: torch.device) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
-from ffscope.search.key_table import Table
+from ffscope.search.key_table import KeyTable
 from ffscope.search.trigger_keys import EMPTY, LAST_PREFIX, pack, prefixes_of
 
 _MASK = 2**31 - 1
@@ -23,7 +23,7 @@ def _priority(prefixes: Tensor, names: Tensor) -> Tensor:
     return ((prefixes ^ names) * -0x61C88647).bitwise_and_(_MASK)
 
 
-class RunningSample(Table):
+class RunningSample(KeyTable):
     """A few firing prefixes of every memory: those with the highest priority, which differs between memories."""
 
     def __init__(self, names: Int[Tensor, "memory"], size: int, seed: int) -> None:

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
-from ffscope.search.key_table import Table
+from ffscope.search.key_table import KeyTable
 from ffscope.search.trigger_keys import coefficients_of, pack
 
 _MANY = 1 / 2  # share of candidates above which computing all positions at once is faster
 _CHUNK = 2**24  # coefficients processed at once
 
 
-class RunningTop(Table):
+class RunningTop(KeyTable):
     """The t highest coefficients of every memory, above 0, and their prefixes."""
 
     def __init__(self, memories: int, top: int, device: torch.device) -> None:

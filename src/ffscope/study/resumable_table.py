@@ -23,7 +23,7 @@ class ResumableTable:
         files = {_file(number): number for number in range(count)}
         return [files[file] for file in self._folder.missing(files)]
 
-    def keep(self, number: int, columns: dict[str, Any]) -> None:
+    def write_part(self, number: int, columns: dict[str, Any]) -> None:
         """Write one part."""
         with self._folder.writing(_file(number)) as path:
             pq.write_table(pa.Table.from_pydict(columns, self.schema), path)
