@@ -28,7 +28,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, run, triggers
 from ffscope.search import example_pass
-from ffscope.search.prefix_sharing import share
+from ffscope.search.prefix_sharing import share_prefixes
 from ffscope.study.folder import Study
 from ffscope.study.resumable_table import ResumableTable
 from ffscope.study.schemas import SCHEMAS
@@ -472,7 +472,7 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
     for stage, other in others.items():
         analyse(stage, llama, whole.folder)  # with what it was made with
         (name, value) = next(iter(other.items()))
-        with pytest.raises(StudyError, match=f"holds a study with settings {name} = .*; this run has .*{value}"):
+        with pytest.raises(StudyError, match=f"is a study with settings {name} = .*; this run has .*{value}"):
             analyse(stage, llama, whole.folder, **other)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
 
@@ -480,7 +480,7 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
 @pytest.mark.parametrize(("first", "second"), [("values", "refinement"), ("refinement", "values")])
 def test_two_lenses_are_not_mixed_in_a_study(first, second, llama, begun):
     analyse(first, llama, begun, **ASKED, lens="norm")
-    with pytest.raises(StudyError, match='holds a study with settings lens = "norm"; this run has "raw"'):
+    with pytest.raises(StudyError, match='is a study with settings lens = "norm"; this run has "raw"'):
         analyse(second, llama, begun, **ASKED, lens="raw")
     assert Study.open(begun).settings["lens"] == "norm"
 
@@ -504,7 +504,7 @@ def test_another_batch_size_gives_the_same(tokens, llama, whole, begun):
 
 
 def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monkeypatch):
-    monkeypatch.setattr(example_pass, "_COEFFICIENTS", 3 * 4 * sum(llama.memories))
+    monkeypatch.setattr(example_pass, "_MAX_COEFFICIENTS", 3 * 4 * sum(llama.memories))
     monkeypatch.setattr(base, "_LOGITS", 5 * 4 * tiny.VOCAB)
     for stage in STAGES:
         analyse(stage, llama, begun, **ASKED)
@@ -545,7 +545,10 @@ def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama,
     held_out = [row for row in found(study, "sentences") if row["held_out"]]
     prefixes = [(row["sentence"], position) for row in held_out for position in range(len(row["tokens"]))]
     assert [(row["sentence"], row["position"]) for row in found(study, "examples")] == prefixes
-    assert f"The held-out text has {len(prefixes)} prefixes; all of them are examples, not 10000" in caplog.text
+    assert (
+        f"The held-out text has only {len(prefixes)} prefixes; all are used as examples, instead of 10000"
+        in caplog.text
+    )
 
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
@@ -686,7 +689,7 @@ def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
     (tmp_path / "a.txt").write_text("One document. It is searched.")
     study = analysed(llama, tmp_path / "a.txt", tmp_path / "study", stages=["values"])
     for stage in ("composition", "refinement"):
-        with pytest.raises(CorpusError, match="No document of this corpus is held out .* --held-out FILE"):
+        with pytest.raises(CorpusError, match="There are no held-out examples: .* --held-out FILE"):
             analyse(stage, llama, study.folder)
     assert not study.path("examples.parquet").exists()
 
@@ -696,7 +699,7 @@ def test_a_stage_before_the_one_it_builds_on(llama, begun, tmp_path):
         with pytest.raises(StudyError, match="has no values yet. Run `ffscope values` on it first"):
             analyse(stage, llama, begun, **ASKED)
     for stage in STAGES:
-        with pytest.raises(StudyError, match="holds no study.* `ffscope triggers` makes one"):
+        with pytest.raises(StudyError, match="is not a study.*Create one with `ffscope run`"):
             analyse(stage, llama, tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
@@ -709,7 +712,9 @@ def test_every_stage_needs_the_triggers(llama, begun):
 
 
 def test_stages_and_lenses_that_are_not_there(llama, begun):
-    with pytest.raises(StudyError, match="There is no stage 'valves'. After the search come: values, agreement"):
+    with pytest.raises(
+        StudyError, match="There is no stage 'valves'. The stages after the search are: values, agreement"
+    ):
         analyse("valves", llama, begun)
     for stage in ("values", "refinement"):
         with pytest.raises(LensError, match="There is no lens 'tuned'"):
@@ -741,7 +746,7 @@ def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
     counts = defaultdict(int)
     total = sum(len(row["tokens"]) for row in found(whole, "sentences") if row["held_out"])
     for seed in range(200):
-        examples = example_pass.draw(whole, 20, seed)
+        examples = example_pass.draw_examples(whole, 20, seed)
         for place in zip(examples.sentence.tolist(), examples.position.tolist(), strict=True):
             counts[place] += 1
     every = list(counts.values()) + [0] * (total - len(counts))
@@ -756,7 +761,7 @@ def test_texts_are_shared_as_far_as_can_be(causal):
         texts = [
             generator.choice([0, 1, 255, 256, 70_000], generator.integers(1, 5)).astype(np.int32) for _ in range(count)
         ]
-        shared = share(texts, causal=causal)
+        shared = share_prefixes(texts, causal=causal)
         for text, run_number, position in zip(texts, shared.run, shared.position, strict=True):
             ran = shared.runs[run_number]
             assert position == len(text) - 1

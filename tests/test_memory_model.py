@@ -183,7 +183,9 @@ def test_misspelt_and_missing_memories(name, message):
 
 
 def test_a_whole_layer_is_not_a_memory():
-    with pytest.raises(MemoryNameError, match=r"'L3' names a whole layer\. Name one memory of it, such as 'L3\.0'"):
+    with pytest.raises(
+        MemoryNameError, match=r"'L3' names a whole layer\. Expected the name of a memory, such as 'L3\.0'"
+    ):
         Memory.parse("L3")
     assert str(Memory.parse("L12.345")) == "L12.345"
 

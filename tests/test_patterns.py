@@ -402,7 +402,7 @@ def test_a_table_that_cannot_be_read_is_made_again(study, caplog):
     assert [row for row in found(study) if row["annotator"] == "machine"] == [
         row for row in rows if row["annotator"] == "machine"
     ]
-    assert "cannot be read; it is made again" in caplog.text
+    assert "cannot be read. It is made again" in caplog.text
 
 
 def test_what_is_not_asked_for_stays_as_it_was(study):
@@ -453,7 +453,7 @@ def test_what_cannot_be_asked_for(study, tmp_path):
         found(study, triggers=2)
     with pytest.raises(SourceError, match="holds no encoder"):
         found(study, encoder=str(tmp_path))
-    with pytest.raises(StudyError, match="holds no study"):
+    with pytest.raises(StudyError, match="is not a study"):
         found(Study(tmp_path, {}))
 
 
@@ -537,7 +537,7 @@ def test_the_command_reads_with_what_was_asked_for_before_and_with_the_study_s_o
     assert (stage["encoder"], stage["pattern_triggers"]) == (before, 5)
     other = ["--pattern-triggers", "4", "--model", str(tmp_path / "opt post-norm")]
     result = CliRunner().invoke(app, ["patterns", str(made.folder), *other])
-    assert "holds a study with model" in str(result.exception)
+    assert "is a study with model" in str(result.exception)
 
 
 def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplog):

@@ -96,10 +96,10 @@ def test_show_says_what_is_wrong(study, tmp_path):
     ):
         with pytest.raises(MemoryNameError, match=message):
             memory_page(study.folder, name)
-    with pytest.raises(StudyError, match="holds no study: expected a study.json"):
+    with pytest.raises(StudyError, match="is not a study: it has no study.json"):
         memory_page(tmp_path, "L0.0")
     (tmp_path / "study.json").write_text("{")
-    with pytest.raises(StudyError, match="cannot be read as a study's manifest"):
+    with pytest.raises(StudyError, match="cannot be read as the manifest of a study"):
         memory_page(tmp_path, "L0.0")
     (tmp_path / "study.json").write_text('{"schema": 99}')
     with pytest.raises(StudyError, match="written with schema 99; this ffscope reads schema 1"):

@@ -91,7 +91,7 @@ def test_sums_are_the_same_in_any_order_of_batches(size):
         tally = Histogram(7, torch.device("cpu"))
         batches = values.split(41)
         for number in torch.randperm(len(batches), generator=generator).tolist():
-            tally.watch(batches[number], batches[number])
+            tally.update(batches[number], batches[number])
         totals.append(tally.total)
     if size < 1e30:  # beyond what is promised
         assert all(torch.equal(total, totals[0]) for total in totals)

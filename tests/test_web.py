@@ -670,7 +670,7 @@ def test_a_study_that_has_gone_and_one_with_odd_letters(copied, tokenizer):
         shutil.rmtree(copied)
         answer = client.get("/")
         assert answer.status_code == 409
-        assert "holds no study" in answer.text
+        assert "is not a study" in answer.text
 
 
 def test_a_model_without_room_says_what_to_do(study):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
     """The model of a new study; what is wrong with the study's folder or its corpora is said before it is loaded."""
     from ffscope.corpus.documents import Corpus
-    from ffscope.study.folder import refuse_foreign
+    from ffscope.study.folder import check_folder_is_free
 
-    refuse_foreign(out)
+    check_folder_is_free(out)
     for source in (corpus.corpus, corpus.held_out):
         if source is not None:
             Corpus(source)

@@ -18,8 +18,8 @@ from ffscope.labelling.endpoint import Endpoint, RefusedError, StoppedError
 from ffscope.labelling.prompts import MalformedError, detecting, labelling, parsed_answer, read_fits, read_patterns
 from ffscope.labelling.subjects import Subject, read_subjects
 from ffscope.memory_name import Memory
-from ffscope.options.bag import Options
 from ffscope.options.labeller import LabellerOptions
+from ffscope.options.option_set import Options
 from ffscope.patterns.pattern import LEAST, TRIGGERS, Pattern
 from ffscope.patterns.sampling import draw_memories
 from ffscope.patterns.table import write_patterns

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ffscope.cancellation import Stop
-from ffscope.corpus.sentences import reads_words
+from ffscope.corpus.sentences import is_word_level
 from ffscope.errors import InputError
 from ffscope.live.interventions import Interventions, apply, placed
 from ffscope.live.prompt import Asked, heeding
@@ -88,7 +88,7 @@ def _greedy(model: MemoryModel, asked: Asked, new_tokens: int) -> list[str]:
         said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{type(own).__name__} does not generate from this text: {said}.") from error
     new = written[0, 1 if _is_pair(model) else ids.shape[1] :].tolist()
-    between = "␣" if reads_words(model.tokenizer) else ""  # words do not hold the space before them
+    between = "␣" if is_word_level(model.tokenizer) else ""  # words do not hold the space before them
     return [between + spelling(model.tokenizer, token) for token in new]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ffscope.analysis.trace import Step, steps
 from ffscope.axes import Array, Float, Int
-from ffscope.cancellation import Stop, heed
+from ffscope.cancellation import Stop, raise_if_stopped
 from ffscope.errors import CoefficientError, InputError
 from ffscope.live.interventions import Interventions, applied, apply, place, placed, touched
 from ffscope.live.responses import Choice, Grid, PromptReading
@@ -80,7 +80,7 @@ def heeding(model: MemoryModel, stop: Stop) -> Iterator[None]:
     """Within the block, and in this thread, every layer asks before it runs whether to stop; so does every new token."""
 
     def observe(*_given: object) -> None:
-        heed(stop)
+        raise_if_stopped(stop)
 
     with ExitStack() as stack:
         for layer in range(model.layers):
@@ -123,7 +123,7 @@ def read_prompt(
             trace = model.trace(asked.inputs, layers=predicting(model))
     logits = _logits(trace)
     grid = None if of == "none" else _grid(reading, trace, of, logits, stop)
-    heed(stop)
+    raise_if_stopped(stop)
     found = PromptReading(
         text=asked.text,
         ids=asked.ids,
@@ -160,7 +160,7 @@ def _logits(trace: Trace) -> Float[Tensor, "pos vocab"]:
 
 def _heeded(steps: Iterator[Step], stop: Stop) -> Iterator[Step]:
     for step in steps:
-        heed(stop)
+        raise_if_stopped(stop)
         yield step
 
 
@@ -226,7 +226,7 @@ def _row(
     """One layer's cells, read `chunk` after `chunk`: together their logits would not fit in memory."""
     cells = []
     for some, wanted in zip(states.split(lens.chunk), predictions.split(lens.chunk), strict=True):
-        heed(stop)
+        raise_if_stopped(stop)
         logits = lens.states(some, layer)
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         tokens = ranked(logits, _TOP)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ffscope.analysis.trace import promoted
 from ffscope.axes import Float
-from ffscope.cancellation import Stop, heed
+from ffscope.cancellation import Stop, raise_if_stopped
 from ffscope.errors import InputError, LensError
 from ffscope.live.interventions import Interventions, apply, place
 from ffscope.live.prompt import Asked, finite, heeding, predicting
@@ -92,7 +92,7 @@ def weigh(
 ) -> Iterator[Weights]:
     """Layer by layer, what every memory writes; its push is that along a direction of the residual."""
     for i, layer in enumerate(passed.layers):
-        heed(stop)
+        raise_if_stopped(stop)
         ff, coefficients = model.layer(layer), passed.states.coefficients[i][0].double()
         scale = post_scale(model, ff, update=passed.states.update[i][0], into_post=passed.into_post.get(layer))
         here = None if along is None else along_values(ff, along=along, scale=scale)
@@ -110,7 +110,7 @@ def promotes(model: MemoryModel, coefficients: dict[Memory, float], *, stop: Sto
     """The tokens that memories of any layers promote with their coefficients."""
     tokens: dict[Memory, list[str]] = {}
     for layer in {memory.layer for memory in coefficients}:
-        heed(stop)
+        raise_if_stopped(stop)
         here = {memory.memory: number for memory, number in coefficients.items() if memory.layer == layer}
         spelt = promoted(model, model.lens("norm"), layer=layer, coefficients=here)
         tokens |= {Memory(layer, number): some for number, some in zip(here, spelt, strict=True)}
@@ -326,7 +326,7 @@ def similar_to(model: MemoryModel, memory: Memory, *, count: int, stop: Stop) ->
     found: list[tuple[float, Memory]] = []
     for layer in range(model.layers):
         for first, rows in value_rows(model.layer(layer)):
-            heed(stop)
+            raise_if_stopped(stop)
             if rows.shape[1] == len(own):
                 found += _closest(written(model.layer(layer), rows).float(), own, count + 1, Memory(layer, first))
         found = sorted(found, key=lambda one: (-one[0], one[1]))[: count + 1]
@@ -356,12 +356,12 @@ def rank_promoters(
     token = choose(model, text, vocab=vocab)
     logits: dict[Memory, float] = {}
     for layer in layers:
-        heed(stop)
+        raise_if_stopped(stop)
         logits |= _promote_most(reading, layer, token.id, count)
     best = sorted(logits, key=lambda memory: (-logits[memory], memory))[:count]
     places: dict[Memory, tuple[int, float]] = {}
     for layer in sorted({memory.layer for memory in best}):
-        heed(stop)
+        raise_if_stopped(stop)
         places |= _places(reading, [memory for memory in best if memory.layer == layer], token.id)
     rows = [Promoter(str(memory), logits[memory], *places[memory]) for memory in best]
     return Promoters(token, sum(model.memories[layer] for layer in layers), vocab, rows)

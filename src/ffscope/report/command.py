@@ -27,8 +27,8 @@ def _held_by_stages(study: Study) -> dict[str, Any]:
     entries = study.manifest["stages"]
     held: dict[str, Any] = {}
     for row in stages_in_run():
-        if row.held is not None and entries.get(row.name, {}).get("done"):
-            held |= row.held(entries[row.name])
+        if row.stored_options is not None and entries.get(row.name, {}).get("done"):
+            held |= row.stored_options(entries[row.name])
     return held
 
 
