@@ -23,8 +23,8 @@ from ffscope.errors import CoefficientError
 from ffscope.live import prompt
 from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
-from ffscope.models.linear_parts import written
-from ffscope.models.loading import lay_out
+from ffscope.models.linear_parts import to_residual
+from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
@@ -48,7 +48,7 @@ EDIT = {"zero": ["L0.3", "L1.2"], "scale": {"L0.4": -2.5}, "set": {"L1.7": 1.5}}
 
 
 def live_of(name, tokenizer, **asked):
-    return Live(lay_out(tiny.make(name), tokenizer), **{"bos": True, **asked})
+    return Live(make_memory_model(tiny.make(name), tokenizer), **{"bos": True, **asked})
 
 
 def is_pair(model):
@@ -320,7 +320,7 @@ def test_similar_memories_have_the_highest_cosines(name, tokenizer, monkeypatch)
     monkeypatch.setattr("ffscope.live.why._ROWS", 7)
     live = live_of(name, None if name == "vit" else tokenizer)
     layers = [live.model.layer(i) for i in range(live.model.layers)]
-    rows = torch.cat([written(layer, layer.values()) for layer in layers])
+    rows = torch.cat([to_residual(layer, layer.values()) for layer in layers])
     names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
     cosines = torch.nn.functional.cosine_similarity(rows[names.index("L1.3")], rows)
     order = [i for i in cosines.argsort(descending=True).tolist() if names[i] != "L1.3"][:10]
@@ -517,7 +517,7 @@ def test_models_that_cannot_be_read(tokenizer):
         blind.prompt(TEXT)
     with pytest.raises(InputError, match="without a tokenizer"):
         live_of("llama", None).prompt(TEXT)
-    headless = lay_out(tiny.make("gpt2").transformer, tokenizer)
+    headless = make_memory_model(tiny.make("gpt2").transformer, tokenizer)
     for asked in (Live(headless, bos=True).prompt, lambda text: Live(headless, bos=True).why(text, a="a", b="b")):
         with pytest.raises(LensError, match="has no unembedding"):
             asked(TEXT)
@@ -599,7 +599,7 @@ def sizes_of(model, trace, position):
         f"L{layer}.{i}": (m.abs() * row.norm()).item()
         for layer, coefficients in zip(trace.layers, trace.coefficients, strict=True)
         for i, (m, row) in enumerate(
-            zip(coefficients[0, position], written(model.layer(layer), model.values(layer)).float(), strict=True)
+            zip(coefficients[0, position], to_residual(model.layer(layer), model.values(layer)).float(), strict=True)
         )
     }
 
@@ -712,7 +712,7 @@ def test_a_head_with_an_activation_leaves_no_direct_pushes(tokenizer):
 
 def test_in_low_precision(tokenizer):
     model = tiny.make("olmo2").half()
-    live = Live(lay_out(model, tokenizer), bos=True)
+    live = Live(make_memory_model(model, tokenizer), bos=True)
     why = live.why(TEXT, a="a", b="b")
     largest = max(abs(layer.ff) + abs(layer.rest) for layer in why.layers)
     assert abs(parts(why) - why.difference) < 0.05 * largest
@@ -832,7 +832,7 @@ def hostile(model):
 @pytest.mark.parametrize("name", WRITERS)
 def test_generated_text_is_greedy(name, tokenizer, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that its warnings are heard here
-    live = Live(lay_out(hostile(tiny.make(name)), tokenizer), bos=True)
+    live = Live(make_memory_model(hostile(tiny.make(name)), tokenizer), bos=True)
     held = copy.deepcopy(live.model.model.generation_config.to_dict())
     made = live.generate(TEXT, interventions=CHANGED, new_tokens=12)
     plain(made)

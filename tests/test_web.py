@@ -589,11 +589,11 @@ def test_the_live_twin_tells_what_may_be_asked(live, client):
 
 def test_another_model_is_refused(study, tokenizer, tmp_path):
     from ffscope.errors import StudyError
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
-    study.refuse_other_model(account(tiny_model(tokenizer)))
+    study.refuse_other_model(manifest_entry(tiny_model(tokenizer)))
     with pytest.raises(StudyError, match="model family"):
-        study.refuse_other_model(account(tiny_model(tokenizer, "opt")))
+        study.refuse_other_model(manifest_entry(tiny_model(tokenizer, "opt")))
 
 
 # Odd studies

@@ -12,7 +12,7 @@ from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.triggers import find_triggers
 from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
-from ffscope.models.fingerprint import account
+from ffscope.models.fingerprint import manifest_entry
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.analysis import ExampleOptions, LensOptions
@@ -39,7 +39,7 @@ def triggers(
     progress: ProgressCallback = no_progress,
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. What is there already is not done again."""
-    with Study.writing(out, account(model)) as study:
+    with Study.writing(out, manifest_entry(model)) as study:
         _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
     return study
 
@@ -77,7 +77,7 @@ def run(
     **options: Any,
 ) -> Study:
     """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
-    with Study.writing(out, account(model)) as study:
+    with Study.writing(out, manifest_entry(model)) as study:
         work = Work(study, options_of(study, options), model, progress, str(model.device))
         for row in stages_in_run():  # first, so that a slip is not noticed after hours
             if row.check:
@@ -92,7 +92,7 @@ def run(
 def opened(folder: Path | str, model: MemoryModel | None) -> Iterator[Study]:
     """A study that has its triggers, to add to; with a model, which must be its own."""
     Study.open(folder).need("triggers")
-    with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
+    with Study.adding(folder) if model is None else Study.writing(folder, manifest_entry(model)) as study:
         yield study
 
 
