@@ -109,7 +109,7 @@ def test_attributes_that_change_the_feed_forward_layer_are_refused():
     model = tiny.make("bert")
     model.config.chunk_size_feed_forward = 2
     with pytest.raises(
-        LayoutError, match="chunk_size_feed_forward=2 is not handled.*Expected chunk_size_feed_forward=0"
+        LayoutError, match="chunk_size_feed_forward=2 is not supported.*Expected chunk_size_feed_forward=0"
     ):
         read(model)
     model = tiny.make("bloom")

@@ -565,7 +565,7 @@ def _ask_and_leave(address, asked):
         ("/prompt.json?text=a&set=L1.1:inf", "Expected a memory and a number"),
         ("/prompt.json?text=a&position=7", "There is no position 7"),
         ("/prompt.json?text=a&zero=L1&positions=7", "There is no position 7"),
-        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as whole numbers"),
+        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as integers"),
         ("/prompt.json?text=a&zero=L1&scale=L1.2:3", "L1.2 is changed twice, once with its whole layer L1"),
         ("/prompt/memories.json?text=a&target=nothing", "is not one token"),
         ("/prompt.json?text=a&lens=tuned", "lens"),

@@ -53,7 +53,7 @@ def _indices(positions: Positions) -> tuple[int, ...]:
     try:
         return tuple(index(p) for p in (positions if isinstance(positions, Iterable) else [positions]))
     except TypeError as error:
-        raise InputError(f"Expected positions as whole numbers, such as [2, -1]; found {positions!r}.") from error
+        raise InputError(f"Expected positions as integers, such as [2, -1]; found {positions!r}.") from error
 
 
 class Edit:
