@@ -131,7 +131,7 @@ def test_a_layer_that_runs_twice_is_refused():
     mlp = model.model.model.layers[1].mlp
     once = mlp.forward
     mlp.forward = lambda x: (once(x) + once(x)) / 2
-    with pytest.raises(ProofError, match="feed-forward layer 1 of this llama ran 2 times"):
+    with pytest.raises(ProofError, match="Feed-forward layer 1 of this llama ran 2 times"):
         check(model)
 
 

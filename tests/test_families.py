@@ -114,7 +114,7 @@ def test_attributes_that_change_the_feed_forward_layer_are_refused():
         read(model)
     model = tiny.make("bloom")
     model.config.slow_but_exact = True
-    with pytest.raises(LayoutError, match="slow_but_exact=True is not handled"):
+    with pytest.raises(LayoutError, match="slow_but_exact=True is not supported"):
         read(model)
 
 

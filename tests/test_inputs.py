@@ -16,8 +16,8 @@ from ffscope import InputError, read
         ([], "at least one"),
         (["a b", "c"], "Expected one text or token ids, found"),
         ([2**70], "Expected one text or token ids"),
-        ({}, "There is nothing to run: expected input_ids"),
-        ({"input_ids": [4, 5], "attention_mask": [1]}, r"mask has shape \(1, 1\) and the ids \(1, 2\)"),
+        ({}, "Expected input_ids, found an empty dictionary"),
+        ({"input_ids": [4, 5], "attention_mask": [1]}, r"mask has shape \(1, 1\), but the ids have \(1, 2\)"),
         ({"input_ids": ["a", "b"]}, "Expected one text or token ids"),
         (None, "Expected one text or token ids, found 'None'"),
         (torch.tensor([0.5]), "Expected token ids: integers"),
@@ -32,7 +32,7 @@ def test_bad_ids(ids, message):
 def test_positions_that_hold_no_token_are_not_offered():
     model = read(tiny.make("roberta"))
     model.trace([5] * 39)
-    with pytest.raises(InputError, match="this model takes 39"):
+    with pytest.raises(InputError, match="this model takes at most 39"):
         model.trace([5] * 40)
 
 
@@ -58,12 +58,12 @@ def test_a_start_token_is_needed_only_where_the_decoder_is_given_nothing():
 def test_the_decoders_ids_are_checked_too():
     model = read(tiny.make("t5"))
     assert model.trace({"input_ids": [4, 5], "decoder_input_ids": [0, 6, 7]}).logits.shape == (1, 3, 67)
-    with pytest.raises(InputError, match="Token id 99 is outside"):
+    with pytest.raises(InputError, match="Token id 99 is not in the vocabulary"):
         model.trace({"input_ids": [4, 5], "decoder_input_ids": [0, 99]})
 
 
 def test_pixels_are_not_ids():
-    with pytest.raises(InputError, match="This model takes pixel_values, not text"):
+    with pytest.raises(InputError, match="Expected pixel_values for this model, found text"):
         read(tiny.make("vit")).trace([4, 5])
 
 

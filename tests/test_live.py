@@ -304,7 +304,7 @@ def test_memories_and_texts_that_are_not_there(tokenizer):
         live.prompt("a\ud800")
     with pytest.raises(InputError, match="There is no position 6: the text has 6 tokens, BOS included"):
         live.prompt("abcde", position=6)
-    with pytest.raises(InputError, match="There is no 'input' to read. Choose one of: residual, output."):
+    with pytest.raises(InputError, match="A grid of 'input' is not available. Choose one of: residual, output."):
         live.prompt("abc", of="input")
     with pytest.raises(InputError, match="Expected 1 to 1000 memories, found 0."):
         live.prompt("abc", memories=0)
@@ -515,9 +515,9 @@ def test_numbers_that_are_not_finite_are_refused(tokenizer):
 
 def test_models_that_cannot_be_read(tokenizer):
     blind = live_of("vit", None)
-    with pytest.raises(InputError, match="takes pixel_values, not text"):
+    with pytest.raises(InputError, match="Expected pixel_values for this model, found text"):
         blind.prompt(TEXT)
-    with pytest.raises(InputError, match="without a tokenizer"):
+    with pytest.raises(InputError, match="has no tokenizer"):
         live_of("llama", None).prompt(TEXT)
     headless = make_memory_model(tiny.make("gpt2").transformer, tokenizer)
     for asked in (Live(headless, bos=True).prompt, lambda text: Live(headless, bos=True).why(text, a="a", b="b")):
@@ -759,9 +759,9 @@ def test_tokens_are_named_by_text_or_id(words):
     assert (why.a.id, why.a.token, why.b.id, why.b.token) == (13, "Paris", 14, "␣Paris")
     assert live.why("Paris is", a="#14", b="<unk>").a.token == "␣Paris"
     assert live.why("Paris is", a="␣Paris", b="Paris").a.id == 14
-    with pytest.raises(InputError, match="'sis' is not one token.*Its pieces are: s is. Choose one of them"):
+    with pytest.raises(InputError, match="'sis' is not one token.*Its tokens are: s is. Choose one of them"):
         live.why("Paris", a="sis", b="is")
-    with pytest.raises(InputError, match="'Q' is not one token.*Its pieces are: <unk>."):
+    with pytest.raises(InputError, match="'Q' is not one token.*Its tokens are: <unk>."):
         live.why("Paris", a="Q", b="is")
     with pytest.raises(InputError, match="There is no token #67. This model has tokens #0 to #66."):
         live.why("Paris", a="#67", b="is")

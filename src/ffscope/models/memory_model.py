@@ -328,8 +328,8 @@ class _LayerRecorder:
     def coefficients(self) -> Tensor:
         if len(self._parts) < len(self.layer.parts):
             raise ProofError(
-                "Expected the output projection of every feed-forward layer to run in this pass, but one did not, so its "
-                "coefficients are unknown. Its block computes the layer without calling its modules, which is not supported."
+                "The output projection of a feed-forward layer did not run in this pass, so its coefficients are unknown. "
+                "Expected it to run; a block that computes the layer without calling its modules is not supported."
             )
         parts = [self._parts[part] for part in self.layer.parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
