@@ -22,7 +22,7 @@ class About:
     memories: list[int]  # number in each layer
     can_generate: bool
     causal: bool
-    lens: str | None  # None where the model has no unembedding
+    lens: str | None  # None if the model has no unembedding
     bos: bool  # whether BOS is put before every text
     tokens: int  # maximum length of a text, BOS included
     new_tokens: int  # maximum number of generated tokens

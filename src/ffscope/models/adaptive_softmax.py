@@ -169,7 +169,7 @@ def _log_softmax(logits: Float[Tensor, "n words"]) -> Float[Tensor, "n words"]:
 
 
 def _top_scores(log_probs: Float[Tensor, "n words"], count: int) -> tuple[Float[Tensor, "n top"], Int[Tensor, "n top"]]:
-    """The highest scores and their indices, padded with -inf where there are fewer than `count`."""
+    """The highest scores and their indices, padded with -inf if there are fewer than `count`."""
     tokens = ranked(log_probs, count)
     scores = log_probs.gather(1, tokens)
     short = count - tokens.shape[1]

@@ -54,13 +54,13 @@ class _Calls:
 
 
 def prove(model: MemoryModel) -> None:
-    """Check the cheap identities, in one pass over a few random tokens; raise ProofError where one fails."""
+    """Check the cheap identities, in one pass over a few random tokens; raise ProofError if one fails."""
     errors, _, _ = _one_pass(model, random_inputs(model.model, batch=1, length=5))
     _raise_failed(model, _grouped(errors, model.dtype))
 
 
 def prove_all(model: MemoryModel) -> None:
-    """Check every identity; raise ProofError where one fails."""
+    """Check every identity; raise ProofError if one fails."""
     _raise_failed(model, check(model))
 
 

@@ -37,7 +37,7 @@ class Trace:
     residual: list[Float[Tensor, "batch _pos hidden"]]
     update: list[Float[Tensor, "batch _pos hidden"]]
     output: list[Float[Tensor, "batch _pos hidden"]]
-    logits: Float[Tensor, "batch _pos vocab"] | None  # None where the model has no unembedding
+    logits: Float[Tensor, "batch _pos vocab"] | None  # None if the model has no unembedding
 
     def __repr__(self) -> str:
         batch, positions = self.coefficients[0].shape[:2]

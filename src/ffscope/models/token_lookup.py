@@ -24,7 +24,7 @@ def find_token(model: MemoryModel, text: str, *, vocab: int) -> Token:
 
 
 def _tokenize(model: MemoryModel, text: str) -> int:
-    """The single token of a text, as typed or after a space; its spelling may differ where the tokenizer, say, ignores case."""
+    """The single token of a text, as typed or after a space; its spelling may differ, for example in case."""
     if model.tokenizer is None:
         raise InputError("This model has no tokenizer. Name a token by its id, such as #123.")
     tries = [token_ids(model.tokenizer, variant) for variant in (text, f" {text}")]
