@@ -75,7 +75,7 @@ def test_trace_tells_the_story_of_a_prompt(folder):
     [
         (["check", "./nowhere"], "error: There is no file or folder ./nowhere"),
         (["trace", "FOLDER", ""], "error: The text has no tokens"),
-        (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included, and this model takes 41"),
+        (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included; this model takes at most 41"),
         (["trace", "FOLDER", "a", "--lens", "magic"], "'magic' is not one of 'norm', 'raw'"),
         (["trace", "FOLDER", "a", "--layers", "1-3"], "error: There are no layers 1-3. This model has layers 0 to 2."),
         (

@@ -451,7 +451,7 @@ def test_hostile_words_are_made_visible(tmp_path, texts):
 def test_what_cannot_be_asked_for(study, tmp_path):
     with pytest.raises(InputError, match="pattern_triggers is 2"):
         found(study, triggers=2)
-    with pytest.raises(SourceError, match="holds no encoder"):
+    with pytest.raises(SourceError, match="contains no encoder"):
         found(study, encoder=str(tmp_path))
     with pytest.raises(StudyError, match="is not a study"):
         found(Study(tmp_path, {}))

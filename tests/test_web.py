@@ -565,7 +565,7 @@ def _ask_and_leave(address, asked):
         ("/prompt.json?text=a&set=L1.1:inf", "Expected a memory and a number"),
         ("/prompt.json?text=a&position=7", "There is no position 7"),
         ("/prompt.json?text=a&zero=L1&positions=7", "There is no position 7"),
-        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as whole numbers"),
+        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as integers"),
         ("/prompt.json?text=a&zero=L1&scale=L1.2:3", "L1.2 is changed twice, once with its whole layer L1"),
         ("/prompt/memories.json?text=a&target=nothing", "is not one token"),
         ("/prompt.json?text=a&lens=tuned", "lens"),
@@ -589,11 +589,11 @@ def test_the_live_twin_tells_what_may_be_asked(live, client):
 
 def test_another_model_is_refused(study, tokenizer, tmp_path):
     from ffscope.errors import StudyError
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
-    study.refuse_other_model(account(tiny_model(tokenizer)))
+    study.refuse_other_model(manifest_entry(tiny_model(tokenizer)))
     with pytest.raises(StudyError, match="model family"):
-        study.refuse_other_model(account(tiny_model(tokenizer, "opt")))
+        study.refuse_other_model(manifest_entry(tiny_model(tokenizer, "opt")))
 
 
 # Odd studies

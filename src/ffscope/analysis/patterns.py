@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.models.encoder import Encoder, check_folder, find_encoder, is_there
+from ffscope.models.encoder import Encoder, check_folder, encoder_available, find_encoder
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.option_set import Options
 from ffscope.patterns.background import Background
@@ -176,7 +176,7 @@ def run(work: Work) -> None:
 def needs_model(study: Study, options: Options) -> bool:
     """Whether the studied model has to embed prefixes: not if an encoder does, or the stage is done."""
     how = options(PatternOptions)
-    return not is_done(study, how.encoder, how.pattern_triggers) and not is_there(requested_encoder(study, how.encoder))
+    return not is_done(study, how.encoder, how.pattern_triggers) and not encoder_available(requested_encoder(study, how.encoder))
 
 
 def check_options(options: Options) -> None:

@@ -28,11 +28,11 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
     """Prove that a model is read exactly: every identity, in float32, with its largest relative error. Needs no tokenizer."""
     with working(f"Loading {model} …"):
         from ffscope.models.check import check
-        from ffscope.models.loading import lay_out
+        from ffscope.models.loading import make_memory_model
         from ffscope.models.sources import read_model
 
         plain = read_model(model, device=load.device, dtype="float32", trust_remote_code=load.trust_remote_code)
-        loaded = lay_out(plain, source=model)
+        loaded = make_memory_model(plain, source=model)
     with working("Checking every layer …"):
         findings = check(loaded)
     if json_:

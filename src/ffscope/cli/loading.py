@@ -78,9 +78,9 @@ def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live"
 
     loaded = load_again(folder, reload)
     from ffscope.live.model import Live
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
     study = Study.open(folder)
-    study.refuse_other_model(account(loaded))
+    study.refuse_other_model(manifest_entry(loaded))
     lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
     return Live(loaded, bos=study.settings["bos"], **lens, tokens=live.max_tokens, new_tokens=live.max_new_tokens)
