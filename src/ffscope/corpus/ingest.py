@@ -151,7 +151,7 @@ class _Text:
     def _wanted(self, sentence: Sentence, paragraph: _Paragraph) -> bool:
         if self._enough(held_out=paragraph.held_out):
             return False
-        if self._seen is not None and not self._seen.new(sentence.text):
+        if self._seen is not None and not self._seen.add(sentence.text):
             self.counts["duplicates"] += 1
             return False
         return True
