@@ -56,7 +56,7 @@ def test_a_page_has_the_triggers_and_their_text(study):
         (None, ["a"], False, "promotes a"),
         (["topic"], None, False, "Fires on: topic"),
         (["topic"], [], False, "Fires on: topic"),
-        (None, None, False, "Its patterns and its value have not been read yet."),
+        (None, None, False, "Its patterns and its value have not been computed yet."),
     ],
 )
 def test_a_gist_says_what_is_known(patterns, promotes, dead, line):

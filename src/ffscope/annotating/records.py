@@ -84,10 +84,11 @@ def normalised(pattern: Pattern, ranks: Collection[int]) -> Pattern:
     description = " ".join(pattern.description.split())
     if len(description) > _LONGEST_DESCRIPTION:
         raise InputError(
-            f"A description has at most {_LONGEST_DESCRIPTION} characters, {description[:40]!r}… {len(description)}. Shorten it."
+            f"A description has at most {_LONGEST_DESCRIPTION} characters; {description[:40]!r}… has {len(description)}. "
+            "Shorten it."
         )
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in description):
-        raise InputError(f"The description {description!r} contains a control character. Type it again.")
+        raise InputError(f"The description {description!r} contains a character that cannot be stored. Type it again.")
     return checked(Pattern(pattern.kind, description, tuple(sorted(set(pattern.covers)))), ranks)
 
 
