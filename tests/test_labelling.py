@@ -87,11 +87,11 @@ def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_
     subjects = {tuple(one.memory): one for one in read_tasks(study, _draw(study, 10, 0), seed=0)}
     long, short, few = subjects[1, 0], subjects[0, 1], subjects[0, 2]
     assert list(long.shown) == list(range(1, 26))
-    assert len(long.held) == len(long.others) == 10
-    assert min(long.held) > 25
-    assert len(short.held) == len(short.others) == 3
-    assert not set(short.held) & set(short.shown)
-    assert (few.held, few.others, len(few.shown)) == ({}, [], 5)
+    assert len(long.held_back) == len(long.others) == 10
+    assert min(long.held_back) > 25
+    assert len(short.held_back) == len(short.others) == 3
+    assert not set(short.held_back) & set(short.shown)
+    assert (few.held_back, few.others, len(few.shown)) == ({}, [], 5)
     sentences = pq.read_table(folder / "sentences.parquet").to_pylist()
     triggers = pq.read_table(folder / "triggers.parquet").to_pylist()
     own = {row["sentence"] for row in triggers if (row["layer"], row["memory"]) == (1, 0)}

@@ -58,11 +58,11 @@ def _rows(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -
         "row": _ANNOTATOR,
         "text": f"{_ANNOTATOR}: {annotator}",
     }  # with a label, so that no name is read as a number or a date
-    for memory, listed in triggers.items():
+    for memory, memory_triggers in triggers.items():
         yield {}
         for number in range(1, MOST + 1):
             yield {"memory": str(memory), "row": f"pattern {number}"}
-        for trigger in listed:
+        for trigger in memory_triggers:
             yield {
                 "memory": str(memory),
                 "row": f"prefix {trigger.rank}",

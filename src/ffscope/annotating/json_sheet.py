@@ -23,8 +23,8 @@ def format_sheet(annotator: str, triggers: dict[Memory, list[Trigger]], command:
             *instructions(command),
         ],
         "memories": [
-            {"memory": str(memory), "prefixes": list(map(_prefix, listed)), "patterns": [], NONE: False}
-            for memory, listed in triggers.items()
+            {"memory": str(memory), "prefixes": list(map(_prefix, memory_triggers)), "patterns": [], NONE: False}
+            for memory, memory_triggers in triggers.items()
         ],
     }
     return f"{json.dumps(form, indent=1, ensure_ascii=False)}\n".encode()

@@ -200,7 +200,7 @@ def _label(endpoint: CachedEndpoint, task: LabelTask) -> list[Pattern]:
     question = labelling_messages(task.shown)
     patterns = ask_parsed(endpoint.ask, question, lambda text: read_patterns(text, task.shown.keys()))
     patterns = sorted(patterns, key=lambda pattern: -pattern.support)
-    if not patterns or not task.held or not task.others:
+    if not patterns or not task.held_back or not task.others:
         return patterns
     try:
         return _tested(endpoint, task, patterns)
@@ -211,8 +211,8 @@ def _label(endpoint: CachedEndpoint, task: LabelTask) -> list[Pattern]:
 
 def _tested(endpoint: CachedEndpoint, task: LabelTask, patterns: list[Pattern]) -> list[Pattern]:
     """Patterns with their scores. The same model judges which held-back and random prefixes have them."""
-    ranks = [*task.held, *(None for _ in task.others)]
-    texts = [*task.held.values(), *task.others]
+    ranks = [*task.held_back, *(None for _ in task.others)]
+    texts = [*task.held_back.values(), *task.others]
     order = np.random.default_rng([endpoint.seed, *b"detection", *task.memory]).permutation(len(texts)).tolist()
     fits = ask_parsed(
         endpoint.ask,
@@ -226,8 +226,8 @@ def _tested(endpoint: CachedEndpoint, task: LabelTask, patterns: list[Pattern]) 
         counts = {"alarms": len(fitting) - len(hits), "others": len(task.others)}
         # From a short list, some of the first triggers were held back; their patterns are known now.
         covers = tuple(sorted({*pattern.covers, *(rank for rank in hits if rank <= TRIGGERS)}))
-        detection = balanced_accuracy(len(hits), len(task.held), **counts)
-        probability = p_value(len(hits), len(task.held), **counts)
+        detection = balanced_accuracy(len(hits), len(task.held_back), **counts)
+        probability = p_value(len(hits), len(task.held_back), **counts)
         tested.append(replace(pattern, covers=covers, detection=detection, p_value=probability))
     return tested
 

@@ -91,13 +91,13 @@ def _read(answer: Answer, read: Callable[[str], Read]) -> Read:
 def read_patterns(text: str, ranks: Collection[int]) -> list[Pattern]:
     """The valid patterns of an answer. An answer that lists none is valid too."""
     answer = _json_with(text, "patterns")
-    listed = answer["patterns"] if isinstance(answer, dict) else answer
-    listed = [listed] if isinstance(listed, dict) else listed
-    if not isinstance(listed, list):
+    items = answer["patterns"] if isinstance(answer, dict) else answer
+    items = [items] if isinstance(items, dict) else items
+    if not isinstance(items, list):
         raise MalformedError('"patterns" is not a list.')
     patterns: dict[tuple[str, str], Pattern] = {}
     problem = ""
-    for item in listed:
+    for item in items:
         try:
             pattern = _pattern(item, ranks)
             patterns.setdefault((pattern.kind, pattern.description), pattern)
@@ -132,13 +132,13 @@ def read_fits(text: str, *, patterns: int, prefixes: int) -> list[set[int]]:
     return [_numbers(fits[str(number)], range(1, prefixes + 1)) for number in range(1, patterns + 1)]
 
 
-def _numbers(listed: Any, valid: Collection[int]) -> set[int]:
+def _numbers(items: Any, valid: Collection[int]) -> set[int]:
     """Numbers of prefixes, which may be written as text; invalid numbers are dropped."""
-    listed = re.split(r"[,\s]+", listed.strip(" []")) if isinstance(listed, str) else listed
-    if not isinstance(listed, list):
+    items = re.split(r"[,\s]+", items.strip(" []")) if isinstance(items, str) else items
+    if not isinstance(items, list):
         raise MalformedError("The numbers of prefixes are not a list.")
     try:
-        numbers = {int(number) for number in listed if number != "" and not isinstance(number, bool)}
+        numbers = {int(number) for number in items if number != "" and not isinstance(number, bool)}
     except (ValueError, TypeError, OverflowError):
         raise MalformedError("The numbers of prefixes are not all numbers.") from None
     return numbers & set(valid)

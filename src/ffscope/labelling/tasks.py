@@ -28,7 +28,7 @@ class LabelTask:
 
     memory: Memory
     shown: dict[int, str]
-    held: dict[int, str]
+    held_back: dict[int, str]
     others: list[str]
 
 
@@ -36,26 +36,26 @@ def read_tasks(study: Study, memories: Sequence[Memory], *, seed: int) -> list[L
     """The prefixes of each memory that are shown to the labeller, and those that are held back."""
     wanted = [checked(study, memory) for memory in dict.fromkeys(memories)]
     triggers = first_triggers(study, wanted, count=_TRIGGERS_READ)
-    for memory, listed in triggers.items():
-        if len(listed) < LEAST:
+    for memory, memory_triggers in triggers.items():
+        if len(memory_triggers) < LEAST:
             raise InputError(
-                f"{memory} has {len(listed)} triggers, but a pattern needs at least {LEAST} prefixes. Choose another memory."
+                f"{memory} has {len(memory_triggers)} triggers, but a pattern needs at least {LEAST} prefixes. Choose another memory."
             )
     generators = {memory: np.random.default_rng([seed, *b"labels", *memory]) for memory in wanted}
-    held = {memory: _held_back(triggers[memory], generators[memory]) for memory in wanted}
-    others = _random_prefixes(study, triggers, held, generators)
+    held_back = {memory: _held_back(triggers[memory], generators[memory]) for memory in wanted}
+    others = _random_prefixes(study, triggers, held_back, generators)
     return [
         LabelTask(
             memory=memory,
             shown={
                 trigger.rank: marked(trigger.before, trigger.token)
                 for trigger in triggers[memory]
-                if trigger.rank <= TRIGGERS and trigger.rank not in held[memory]
+                if trigger.rank <= TRIGGERS and trigger.rank not in held_back[memory]
             },
-            held={
+            held_back={
                 trigger.rank: marked(trigger.before, trigger.token)
                 for trigger in triggers[memory]
-                if trigger.rank in held[memory]
+                if trigger.rank in held_back[memory]
             },
             others=others[memory],
         )
@@ -76,16 +76,16 @@ def _held_back(triggers: list[Trigger], generator: np.random.Generator) -> set[i
 def _random_prefixes(
     study: Study,
     triggers: dict[Memory, list[Trigger]],
-    held: dict[Memory, set[int]],
+    held_back: dict[Memory, set[int]],
     generators: dict[Memory, np.random.Generator],
 ) -> dict[Memory, list[str]]:
     """As many random prefixes as are held back, from searched sentences without a trigger of the memory."""
     numbers, lengths = _searched(study)
     places: list[Place] = []
     counts = {}
-    for memory, listed in triggers.items():
-        trigger_sentences = {trigger.sentence for trigger in listed}
-        wanted = len(held[memory])
+    for memory, memory_triggers in triggers.items():
+        trigger_sentences = {trigger.sentence for trigger in memory_triggers}
+        wanted = len(held_back[memory])
         # More than wanted, since some may contain a trigger.
         rows = generators[memory].choice(
             len(numbers), min(len(numbers), wanted + len(trigger_sentences)), replace=False

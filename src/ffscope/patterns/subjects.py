@@ -94,7 +94,7 @@ class ContentWords:
     def _log_odds(self, lemma: Array, count: Array) -> Array:
         total = self.counts.sum() + 1
         prior = _PRIOR * (self.counts[lemma] + 0.5) / total
-        here, there = count + prior, self.counts[lemma] + prior
-        all_here, all_there = count.sum() + _PRIOR, total + _PRIOR
-        odds = np.log(here / (all_here - here)) - np.log(there / (all_there - there))
-        return odds / np.sqrt(1 / here + 1 / there)
+        group, corpus = count + prior, self.counts[lemma] + prior
+        group_total, corpus_total = count.sum() + _PRIOR, total + _PRIOR
+        odds = np.log(group / (group_total - group)) - np.log(corpus / (corpus_total - corpus))
+        return odds / np.sqrt(1 / group + 1 / corpus)
