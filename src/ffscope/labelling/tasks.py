@@ -39,7 +39,7 @@ def read_tasks(study: Study, memories: Sequence[Memory], *, seed: int) -> list[L
     for memory, memory_triggers in triggers.items():
         if len(memory_triggers) < LEAST:
             raise InputError(
-                f"{memory} has {len(memory_triggers)} triggers, but a pattern needs at least {LEAST} prefixes. Choose another memory."
+                f"{memory} has {len(memory_triggers)} triggers, but a pattern needs at least {LEAST} prefixes. Choose another."
             )
     generators = {memory: np.random.default_rng([seed, *b"labels", *memory]) for memory in wanted}
     held_back = {memory: _held_back(triggers[memory], generators[memory]) for memory in wanted}
