@@ -466,8 +466,8 @@ def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_el
     ("filled", "message"),
     [
         ({"pattern 1": ("shallow", "")}, "L0.0, row 12: A pattern has no description"),
-        ({"pattern 2": ("", "wars")}, "L0.0, row 13: A pattern is shallow or semantic, not ''"),
-        ({"pattern 2": ("shalow", "wars")}, "L0.0, row 13: A pattern is shallow or semantic, not 'shalow'"),
+        ({"pattern 2": ("", "wars")}, "L0.0, row 13: The kind of a pattern is shallow or semantic, not ''"),
+        ({"pattern 2": ("shalow", "wars")}, "L0.0, row 13: The kind of a pattern is shallow or semantic, not 'shalow'"),
         ({"pattern 1": ("shallow", "few"), "prefix 1": "1", "prefix 2": "x"}, "row 12: 'few' covers 2 of the prefixes"),
         ({"prefix 1": "1"}, "L0.0, row 18: it is marked '1', but pattern 1 is not described. Describe it, or remove"),
         ({"prefix 1": "13"}, "row 18: it is marked '13', but pattern 13 is not described"),
@@ -528,7 +528,7 @@ def spoil(rows, change):
         ("the same memory by another name", "L0.0, row 75: it is filled in twice"),
         ("a memory that is not there", "row 75: There is no memory L9.0"),
         ("no memory", "row 75: '17' is not a memory's name"),
-        ("a remark", "row 75: it is not a memory's. Expected a name such as L3.17 under memory"),
+        ("a remark", "row 75: it belongs to no memory. Expected a name such as L3.17 under memory"),
         ("a dead memory", "L0.4, row 75: the memory has no triggers"),
     ],
 )
