@@ -348,7 +348,7 @@ def test_a_tokenizer_without_offsets(tokenizer):
 
 def test_seen_knows_what_it_met():
     seen = DiskSet()
-    assert [seen.new(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
+    assert [seen.add(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
     seen.close()
 
 

@@ -19,7 +19,7 @@ import tiny
 from ffscope import read
 from ffscope.options.fields import Help
 from ffscope.queries.layer import layer_rows
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 from ffscope.queries.tables import reading
 from ffscope.report import catalogue
 from ffscope.stages import registry
@@ -297,7 +297,7 @@ def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(stu
     with reading(study.folder) as tables:
         monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
         fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
-        found = search(tables, Wanted.parse({"often": "no", "half": "1..2"}))
+        found = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
         assert found.count == list(fired.values()).count(False)
         assert all("lost" not in match.measures for match in found.rows)
         assert {type(match.measures["half"]) for match in found.rows} <= {float}

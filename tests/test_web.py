@@ -19,7 +19,7 @@ from ffscope.live.model import Live
 from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
 from ffscope.queries.memory import memory_page
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 from ffscope.web.rows import folded
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
@@ -146,7 +146,7 @@ def test_the_overview_has_the_reports_figures(client, study):
 
 def test_search_gives_the_librarys_rows(client, study):
     twin = get(client, "/search.json", trigger="cat", fires="0.001..", limit=9)
-    found = search(study, Wanted.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
+    found = search(study, SearchQuery.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
     assert twin["count"] == found.count
     assert [(row["memory"], row["hits"], row["top"]) for row in twin["rows"]] == [
         (row.memory, row.hits, row.measures["top"]) for row in found.rows
@@ -171,10 +171,10 @@ def test_context_is_the_paragraph(client, study):
         ("/L" + "9" * 5000 + ".json", 404, "no such page"),
         ("/context.json?sentence=99999999", 400, "There is no sentence"),
         ("/context.json", 422, "sentence"),
-        ("/search.json?precision=much", 400, "precision is a range"),
+        ("/search.json?precision=much", 400, "precision must be a range"),
         ("/prompt.json?text=hi", 503, "--no-model"),
         ("/L1/2/coefficients.json?text=hi", 503, "--no-model"),
-        ("/annotate/L1/2.json?annotator=machine", 400, "not a person's name"),
+        ("/annotate/L1/2.json?annotator=machine", 400, "cannot be a person's name"),
         ("/nothing.json", 404, "no such page"),
         ("/static/../app.py.json", 404, "no such page"),
         ("/static/%2e%2e/app.json", 404, "no such page"),
@@ -403,7 +403,7 @@ def test_all_memories_are_ranked_for_any_token(live, study, tokenizer):
     ]
     assert [row["logit"] for row in twin["rows"]] == pytest.approx([row.logit for row in ranked.rows])
     assert twin["count"] == sum(study.manifest["model"]["memories"])
-    fires = {row.memory: row.measures["fires"] for row in search(study, Wanted.parse({}, limit=1000)).rows}
+    fires = {row.memory: row.measures["fires"] for row in search(study, SearchQuery.parse({}, limit=1000)).rows}
     assert [row["fires"] for row in twin["rows"]] == [fires[row["memory"]] for row in twin["rows"]]
     assert {row["memory"][:3] for row in get(live, "/search/token.json", token="#40", layers="1")["rows"]} == {"L1."}
 

@@ -9,13 +9,13 @@ from playwright.sync_api import expect
 
 from browser.pages import cells, numbers
 from ffscope.live.model import Live
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 
 pytestmark = pytest.mark.browser
 
 
 def found_by(study, **asked):
-    return search(study, Wanted.parse(asked))
+    return search(study, SearchQuery.parse(asked))
 
 
 def names_shown(page):

@@ -73,7 +73,7 @@ def annotate(
     With --annotator it writes a sheet, with --read too it reads one back, and alone it shows who did how much and how far they
     agree with each other and with the machine, whose patterns no sheet shows. Needs no model.
     """
-    from ffscope.annotating.step import annotate
+    from ffscope.annotating.annotate import annotate
     from ffscope.cli.annotation_output import print_step
 
     step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
@@ -98,11 +98,11 @@ def search(
     json_: Json = False,
 ) -> None:
     """Find memories by the text of their triggers, by a token that they promote, by pattern, by any measure. Needs no model."""
-    from ffscope.queries.search import Wanted, search
+    from ffscope.queries.search import SearchQuery, search
 
     said = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
     said["loose"] = "yes" if loose else ""
-    found = search(study, Wanted.parse({**said, **parse_where(where or [])}, limit=count))
+    found = search(study, SearchQuery.parse({**said, **parse_where(where or [])}, limit=count))
     if json_:
         out.print_json(json.dumps(asdict(found)))
     else:

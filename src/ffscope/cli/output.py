@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ffscope.models.check import Finding
     from ffscope.models.memory_model import MemoryModel
     from ffscope.queries.memory import MemoryPage, Value
-    from ffscope.queries.patterns import Found
+    from ffscope.queries.patterns import AnnotatedPattern
     from ffscope.queries.prefixes import Trigger
     from ffscope.queries.search import Matches
     from ffscope.stages.stage import Measure, Stage
@@ -279,7 +279,7 @@ def _print_value(value: "Value") -> None:
         out.print(f"{AGREEMENT}: {'yes' if value.agrees else 'no'}")
 
 
-def _print_pattern(found: "Found") -> None:
+def _print_pattern(found: "AnnotatedPattern") -> None:
     who = "" if found.annotator == "machine" else f" – {visible(found.annotator)}"
     chance = "" if found.p_value is None else f", p {found.p_value:.0e}"
     said = f"{visible(found.description, longest=None)} ({len(found.covers)} prefixes{chance}){who}"

@@ -99,7 +99,7 @@ def tasks_response(tables: Tables, annotator: str, memories: list[Memory]) -> Ta
     people = {name: len(theirs) for name, theirs in everyone.items()}
     if not annotator.strip():
         return TasksResponse("", people, [Task(str(memory), False, False) for memory in memories], 0)
-    name = drafts.reader(study, annotator)
+    name = drafts.checked_reader(study, annotator)
     done, begun = everyone.get(name, set()), drafts_begun(study, name)
     tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
     return TasksResponse(name, people, tasks, sum(task.done for task in tasks))
@@ -107,13 +107,13 @@ def tasks_response(tables: Tables, annotator: str, memories: list[Memory]) -> Ta
 
 def task_response(tables: Tables, memory: Memory, annotator: str) -> TaskResponse:
     """What a person sees of one memory, and what they have marked."""
-    study, name = tables.study, drafts.reader(tables.study, annotator)
+    study, name = tables.study, drafts.checked_reader(tables.study, annotator)
     checked(study, memory)
     said = next((one for one in read(study, memory) if one.annotator == name), None)
     steps = drafts.steps(study, name, memory)
     written = [DraftPattern(one.kind, one.description, list(one.covers)) for one in said.patterns] if said else []
     # Whichever is newer: what was done, or a step after it.
-    newest = steps[-1] if steps and (said is None or steps[-1].made > said.made) else None
+    newest = steps[-1] if steps and (said is None or steps[-1].made > said.time) else None
     return TaskResponse(
         memory=str(memory),
         triggers=[shown(one) for one in first_triggers(tables, [memory], count=TRIGGERS)[memory]],
@@ -131,7 +131,7 @@ def figure_response(tables: Tables, annotator: str, summary: dict[str, Any]) -> 
     """Figure 2: the machine's as the report has it, a person's as it is now."""
     from ffscope.report.drawn_figure import draw as draw_figure
 
-    entry = beside(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
+    entry = beside(tables.study, summary.get("patterns", {}), drafts.checked_reader(tables.study, annotator))
     if entry is None:
         return FigureResponse(None)
     drawn = draw_figure("patterns", {"patterns": entry})
@@ -176,7 +176,7 @@ def done(request: Request, layer: Layer, number: Number, said: AnnotationBody) -
     if said.none == bool(said.patterns):
         raise InputError("Describe a pattern, or say that there is none: one of the two, and not both.")
     patterns = [Pattern(one.kind or "", one.description, tuple(one.covers)) for one in said.patterns]
-    return Json(Saved(write(studied(request).tables.study, said.annotator, Memory(layer, number), patterns).made))
+    return Json(Saved(write(studied(request).tables.study, said.annotator, Memory(layer, number), patterns).time))
 
 
 @router.get("", include_in_schema=False)

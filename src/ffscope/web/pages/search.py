@@ -13,7 +13,7 @@ from ffscope.live.responses import Promoters
 from ffscope.memory_name import Memory, parse_layers
 from ffscope.queries import search as queries
 from ffscope.queries.layer import measures_of
-from ffscope.queries.search import Promoted, Wanted
+from ffscope.queries.search import Promoted, SearchQuery
 from ffscope.queries.search_index import SearchIndex, search_index
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import measures
@@ -83,7 +83,7 @@ class SearchIndexResponse:
     missing: list[Missing]
 
 
-def search_response(tables: Tables, wanted: Wanted) -> SearchResponse:
+def search_response(tables: Tables, wanted: SearchQuery) -> SearchResponse:
     """The memories that match."""
     matches = queries.search(tables, wanted)
     rows = [
@@ -99,7 +99,7 @@ def search_response(tables: Tables, wanted: Wanted) -> SearchResponse:
     return SearchResponse(matches.count, round(1000 * matches.seconds), rows, _asked(wanted))
 
 
-def _asked(wanted: Wanted) -> dict[str, Any]:
+def _asked(wanted: SearchQuery) -> dict[str, Any]:
     """What was searched for; a choice is under its own name."""
     asked = dict(vars(wanted))
     chosen = asked.pop("choices")
@@ -185,7 +185,7 @@ def search(
         "layers": layers,
         "sort": sort,
     }
-    return Json(search_response(studied(request).tables, Wanted.parse(words | asked, limit=limit, offset=offset)))
+    return Json(search_response(studied(request).tables, SearchQuery.parse(words | asked, limit=limit, offset=offset)))
 
 
 @router.get("/search/token.json", responses=answers(TokenResponse, also=MODEL_REFUSALS), tags=["model"])
