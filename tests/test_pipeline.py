@@ -169,7 +169,7 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     assert composition["matches"].null_count == composition.num_rows
     assert composition["active"].null_count == 0
     page = study.path("report.html").read_text()
-    assert "What could not be done" in page
+    assert "Stages left out" in page
     assert "has no unembedding" in page
     assert {"mutation", "active", "patterns", "pattern_examples"} == set(
         json.loads(study.path("summary.json").read_text())

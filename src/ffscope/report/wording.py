@@ -1,11 +1,11 @@
-"""How numbers of the summary are put into sentences."""
+"""Numbers of the summary in words: shares, intervals, comparisons with the paper."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
 Entry = dict[str, Any]
 LayerValue = tuple[int, float]
-# What the measures of one memory are called.
+# Names of the measures of a memory.
 MEASURES = {
     "fires": "share of prefixes on which the memory fires",
     "max_prob": "highest probability in the value's distribution",
@@ -15,7 +15,7 @@ MEASURES = {
 
 
 def percent(share: float | None) -> str:
-    """A share as people write it."""
+    """A share in percent, with as many digits as matter."""
     if share is None:
         return "–"
     hundredths = 100 * share or 0.0
@@ -44,7 +44,7 @@ def interval(entry: Entry, name: str, layer: int) -> str:
 
 
 def mean(values: list[float]) -> float:
-    """Of a series over its layers."""
+    """The mean of a series over its layers."""
     return sum(values) / len(values)
 
 
