@@ -262,7 +262,7 @@ class Page(HTMLParser):
         self.attributes += attrs
 
     def handle_data(self, data):
-        self.text += data
+        self.text += data.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_the_report_is_one_page_that_runs_nothing_and_fetches_nothing(study):
@@ -316,7 +316,7 @@ def test_every_term_is_explained_once_and_before_the_figures(study):
         assert text.index(f"<dfn>{term}</dfn>") < text.index('id="findings"')
     figure = Page()
     figure.feed(text[text.index('<figure id="cases">') :].partition("</figure>")[0])
-    assert all(f"{case}{meaning}" in figure.text for case, meaning in CASE_MEANINGS.items())
+    assert all(f"{case}{meaning[0].upper()}{meaning[1:]}." in figure.text for case, meaning in CASE_MEANINGS.items())
     assert "<dfn>" not in text[text.index("<footer>") :]
 
 
@@ -498,7 +498,7 @@ def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study,
     assert [one.name for one in draw_all(summary)] == [*FIGURES, "positive"]
     assert findings(summary)[-1] == Finding("Positive memories", "<some>", "none", "more")
     page = (folder / "report.html").read_text()
-    assert "<td>&lt;some&gt;</td>" in page
+    assert ">&lt;some&gt;</td>" in page
     assert "<h3>Positive &lt;memories&gt;</h3>" in page
     assert '<h2 id="means">Means &lt;of&gt; layers</h2>' in page
     assert "<th>hostile text</th>" in page

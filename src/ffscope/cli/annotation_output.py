@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ffscope.cli.output import own_name
+from ffscope.cli.output import program_name
 from ffscope.cli.progress_output import out
 from ffscope.tokens import visible
 
@@ -35,7 +35,7 @@ def _print_sheet(sheet: "Sheet") -> None:
     for file in (sheet.csv, sheet.json):
         out.print(f"  {file}", markup=False, soft_wrap=True)
     out.print("Fill in one of the two and read it back, as often as you like:")
-    out.print(f"{own_name()} {sheet.then}", markup=False, soft_wrap=True)
+    out.print(f"{program_name()} {sheet.then}", markup=False, soft_wrap=True)
 
 
 def _print_concord(concord: "Concord") -> None:

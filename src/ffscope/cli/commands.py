@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
-from ffscope.cli.output import own_name, print_check, print_finished, print_study, print_trace
+from ffscope.cli.output import print_check, print_finished, print_study, print_trace, program_name
 from ffscope.cli.parameters import Checkpoint, Json, Model, Out
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
@@ -61,7 +61,7 @@ def convert(
         converted = convert(model, out_, trust_remote_code=trust.trust_remote_code)
     size = sum(file.stat().st_size for file in out_.iterdir())
     out.print(f"{type(converted).__name__}, {size / 1e6:,.1f} MB, written to {out_}", markup=False, soft_wrap=True)
-    out.print(f"{own_name()} check {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
+    out.print(f"{program_name()} check {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
 
 
 @command()
@@ -142,6 +142,6 @@ def demo(
         out.print(Text(f"\n$ ffscope {line}", style="bold"), soft_wrap=True)
         app(shlex.split(line), standalone_mode=False)
     out.print("\nLook at it in the browser:")
-    out.print(f"{own_name()} serve {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
+    out.print(f"{program_name()} serve {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
     out.print("\nStudy your own model (a folder, a hub name or a .gguf file):")
-    out.print(f"{own_name()} run MODEL --corpus TEXT --out DIR", markup=False, soft_wrap=True)
+    out.print(f"{program_name()} run MODEL --corpus TEXT --out DIR", markup=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from rich.box import HORIZONTALS
 from rich.table import Table
 from rich.text import Text
 
-from ffscope.cli.progress_output import out, span
+from ffscope.cli.progress_output import duration, out
 from ffscope.stages.registry import measures, stages
 from ffscope.tokens import visible
 
@@ -92,9 +92,9 @@ def print_study(study: "Study") -> None:
     memories, first = study.searched()
     lines = (
         f"{stage['prefixes']:,} prefixes of {stage['sentences']:,} sentences searched for {memories:,} memories in "
-        f"{span(stage['seconds'])} ({stage['tokens_per_second']:,} per second); {held_out['sentences']:,} sentences held out.",
+        f"{duration(stage['seconds'])} ({stage['tokens_per_second']:,} per second); {held_out['sentences']:,} sentences held out.",
         f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Show a memory:",
-        f"{own_name()} show {shlex.quote(str(study.folder))} {first}",
+        f"{program_name()} show {shlex.quote(str(study.folder))} {first}",
     )
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
@@ -106,9 +106,9 @@ def print_stage(study: "Study", stage: str) -> None:
     assert table is not None
     file = study.path(table.file)
     out.print(
-        f"{file}, written in {span(seconds)}. Draw the figures and write the report:", markup=False, soft_wrap=True
+        f"{file}, written in {duration(seconds)}. Draw the figures and write the report:", markup=False, soft_wrap=True
     )
-    out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
+    out.print(f"{program_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
 
 
 def print_finished(study: "Study") -> None:
@@ -124,8 +124,8 @@ def print_finished(study: "Study") -> None:
         f"report   {study.path('report.html')}  (open it in a browser)",
         f"figures  {study.path('figures')}{os.sep}",
         f"numbers  {study.path('summary.json')}, and a .parquet file for every stage",
-        f"memories {own_name()} show {shlex.quote(str(study.folder))} {first}",
-        f"explorer {own_name()} serve {shlex.quote(str(study.folder))}",
+        f"memories {program_name()} show {shlex.quote(str(study.folder))} {first}",
+        f"explorer {program_name()} serve {shlex.quote(str(study.folder))}",
     )
     for line in lines if study.path("report.html").is_file() else lines[-2:]:
         out.print(line, markup=False, soft_wrap=True)
@@ -163,7 +163,7 @@ def _findings(study: "Study") -> list["Finding"]:
     return []
 
 
-def own_name() -> str:
+def program_name() -> str:
     """The command to call this program: ffscope if it is on the path, else the path it was started with."""
     return "ffscope" if shutil.which("ffscope") else sys.argv[0]
 

@@ -110,11 +110,11 @@ def _message(progress: Progress) -> str:
     if progress.rate is not None:
         message += f", {progress.rate:,.0f} prefixes/s"
     if progress.left is not None:
-        message += f", {span(progress.left)} left"
+        message += f", {duration(progress.left)} left"
     return message if progress.detail is None else f"{message}; {visible(progress.detail, longest=None)}"
 
 
-def span(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A duration in words: 3 min 20 s."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

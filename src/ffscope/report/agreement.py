@@ -7,7 +7,7 @@ from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
 from ffscope.report.wording import compare, interval, peak, percent
 
-LABEL = "memories that agree with their top trigger"
+_LABEL = "memories that agree with their top trigger"
 _PAPER = {
     "agreement": [
         (1, 10, 0.0, 0.005),
@@ -40,7 +40,7 @@ def _series(source: Source) -> Entry:
 def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
-    return drawing.share_bars(entry, "agreement", LABEL, _PAPER, chance=entry["chance"])
+    return drawing.share_bars(entry, "agreement", "share of memories", _PAPER, chance=entry["chance"])
 
 
 def _sentence(entry: Entry) -> str:
@@ -85,6 +85,6 @@ FIGURE = Figure(
     ),
     sentence=_sentence,
     findings=_findings,
-    labels={"agreement": LABEL},
+    labels={"agreement": _LABEL},
     paper=_PAPER,
 )

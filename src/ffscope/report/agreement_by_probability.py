@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ffscope.report.agreement import LABEL
 from ffscope.report.figure import Entry, Figure
 from ffscope.report.series import Source
 from ffscope.report.wording import MEASURES, percent
 
+_AXIS = "share of memories that agree"
 _BINS, _ENOUGH = 12, 50  # bins to begin with; the fewest memories in a bin after joining
 
 
@@ -51,19 +51,19 @@ def _chart(entry: Entry) -> Any:
     ]
     # By its number: two bins may be too narrow for their labels to differ.
     labels = f"{json.dumps([row['bin'] for row in rows])}[datum.value]"
-    axis = alt.Axis(labelAngle=-40, labelExpr=labels)
+    axis = alt.Axis(labelAngle=-40, labelExpr=labels, titlePadding=16)
     base = alt.Chart(alt.Data(values=rows)).encode(x=alt.X("number:O", title=MEASURES["max_prob"], axis=axis))
     tips = [
         alt.Tooltip("bin:N", title=MEASURES["max_prob"]),
         alt.Tooltip("memories:Q", format=","),
-        *drawing.value_tooltip(LABEL, ".2%"),
+        *drawing.value_tooltip(_AXIS, ".2%"),
     ]
-    y = alt.Y("value:Q", title=LABEL, axis=alt.Axis(format="~%"))
+    y = alt.Y("value:Q", title=_AXIS, axis=alt.Axis(format="~%"))
     return drawing.layered(
         base.mark_bar(color=drawing.BLUE).encode(y=y, tooltip=tips),
-        base.mark_rule(color=drawing.BLACK).encode(y=alt.Y("low:Q", title=LABEL), y2="high:Q"),
+        base.mark_rule(color=drawing.BLACK).encode(y=alt.Y("low:Q", title=_AXIS), y2="high:Q"),
         base.mark_text(dy=-6, fontSize=10, baseline="bottom").encode(
-            y=alt.Y("high:Q", title=LABEL), text=alt.Text("memories:Q", format=",")
+            y=alt.Y("high:Q", title=_AXIS), text=alt.Text("memories:Q", format=",")
         ),
     )
 

@@ -77,6 +77,6 @@ FIGURE = Figure(
         "ffn": "examples where only the layer has the output's top token",
         "composition": "examples where neither has the output's top token",
     },
-    terms={case: CASE_MEANINGS[case] for case in CASES},
+    terms={case: f"{CASE_MEANINGS[case][0].upper()}{CASE_MEANINGS[case][1:]}." for case in CASES},
     paper=_PAPER,
 )

@@ -18,7 +18,7 @@ def reproduce(study: Study) -> str:
     kinds = dict.fromkeys([CorpusOptions, SearchOptions, *(kind for row in stages_in_run() for kind in row.options)])
     for field in (field for kind in kinds for field in option_fields(kind)):
         if recorded.get(field.name) is not None and not field.is_required:
-            words += _spelt(field, recorded[field.name])
+            words += _words(field, recorded[field.name])
     return shlex.join([*words, "--dtype", model["dtype"]])
 
 
@@ -32,7 +32,7 @@ def _stage_options(study: Study) -> dict[str, Any]:
     return recorded
 
 
-def _spelt(field: OptionField, value: Any) -> list[str]:
+def _words(field: OptionField, value: Any) -> list[str]:
     """An option as typed; a flag only where it is not the default."""
     if isinstance(value, bool):
         on, _, off = field.flag.partition("/")

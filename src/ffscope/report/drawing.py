@@ -25,7 +25,10 @@ Paper = Mapping[str, Sequence[Stated]]
 def titled(chart: Any, title: str) -> dict[str, Any]:
     """A chart with its title in the common style, as a vega-lite specification."""
     heading = alt.Title(title, anchor="start", fontWeight="normal", fontSize=13)
-    return _styled(chart.properties(title=heading)).to_dict()
+    spec = _styled(chart.properties(title=heading)).to_dict()
+    # altair has no option for it. Readers' fonts may be wider than the one measured here, so legends need room.
+    spec["config"]["legend"]["layout"] = {"margin": 30}
+    return spec
 
 
 def _styled(chart: Any) -> Any:

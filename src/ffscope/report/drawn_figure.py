@@ -12,7 +12,7 @@ from ffscope.errors import StudyError
 from ffscope.report.catalogue import charted, guarded
 from ffscope.report.drawing import titled
 from ffscope.report.figure_page import figure_page
-from ffscope.report.patterns import of_annotators
+from ffscope.report.patterns import select_annotators
 
 Spec = dict[str, Any]
 _WRITERS: dict[str, Callable[["DrawnFigure"], bytes]] = {
@@ -66,7 +66,7 @@ def draw(name: str, summary: dict[str, Any], annotators: list[str] | None = None
         raise StudyError(f"This study has no data for the figure {name!r} yet. It has data for: {', '.join(summary)}.")
     figure = figures[name]
     assert figure.chart is not None
-    chart = figure.chart(of_annotators(summary, annotators)[name])
+    chart = figure.chart(select_annotators(summary, annotators)[name])
     return DrawnFigure(name, figure.number, figure.title, titled(chart, figure.title))
 
 

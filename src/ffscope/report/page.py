@@ -17,7 +17,7 @@ from ffscope.report.catalogue import charted, guarded, sections
 from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, DrawnFigure, draw_all
 from ffscope.report.figure import Entry, Figure
-from ffscope.report.patterns import of_annotators
+from ffscope.report.patterns import select_annotators
 from ffscope.report.summary import findings, sentence, write_summary
 from ffscope.report.wording import percent
 from ffscope.stages.stage import Work
@@ -47,7 +47,7 @@ def write_report(
     """
     study.need("triggers")
     start = time.perf_counter()
-    summary = of_annotators(write_summary(study), annotators)
+    summary = select_annotators(write_summary(study), annotators)
     drawn = draw_all(summary)
     study.make_folder("figures")
     for number, figure in enumerate(drawn):
@@ -70,7 +70,9 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[DrawnFigure]) -> st
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=percent, visible=lambda text: visible(str(text), longest=None), tail=_tail)
+    environment.filters.update(
+        percent=percent, visible=lambda text: visible(str(text), longest=None), tail=_tail, unbroken=_unbroken
+    )
     columns = _columns(summary)
     return environment.get_template("page.html.j2").render(
         manifest=study.manifest,
@@ -109,6 +111,11 @@ def _image(figure: DrawnFigure) -> str:
 def _tail(text: str) -> str:
     escaped = visible(text, longest=None)
     return escaped if len(escaped) <= _PREFIX_LENGTH else "…" + escaped[-_PREFIX_LENGTH:]
+
+
+def _unbroken(text: str) -> str:
+    """The text with a number and its percent sign on one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def _columns(summary: dict[str, Any]) -> list[tuple[str, dict[int, Any]]]:

@@ -44,7 +44,7 @@ def _by_annotator(source: Source) -> dict[str, Entry]:
     return shares
 
 
-def beside(study: Study, entry: Entry, annotator: str) -> Entry | None:
+def with_annotator(study: Study, entry: Entry, annotator: str) -> Entry | None:
     """The machine's entry of the summary, joined by one annotator's as written so far; None where there is neither."""
     shares = {name: entry for name, entry in entry.get("annotators", {}).items() if name == MACHINE}
     annotations = [annotation for annotation in read(study) if annotation.annotator == annotator]
@@ -55,7 +55,7 @@ def beside(study: Study, entry: Entry, annotator: str) -> Entry | None:
     return {"model_layers": study.manifest["model"]["layers"], **next(iter(shares.values())), "annotators": shares}
 
 
-def of_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
+def select_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
     """A summary with the patterns of these annotators only; None: of all."""
     if annotators is None or "patterns" not in summary:
         return summary

@@ -19,7 +19,7 @@ def _series(source: Source) -> Entry:
 def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
-    return drawing.share_bars(entry, "residual_agreement", _LABEL, _PAPER)
+    return drawing.share_bars(entry, "residual_agreement", "share of examples", _PAPER)
 
 
 def _sentence(entry: Entry) -> str:

@@ -23,7 +23,7 @@ def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
     def y(field: str) -> Any:
-        return alt.Y(field, title=_LABEL, scale=alt.Scale(domain=[0, 1]))
+        return alt.Y(field, title="probability in the residual", scale=alt.Scale(domain=[0, 1]))
 
     return drawing.boxes(entry, "residual_prob", y, drawing.paper_boxes(entry, _PAPER))
 

@@ -66,7 +66,7 @@ def _stop_words(source: Source) -> tuple[list[int], str]:
 def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
-    return drawing.share_bars(entry, "zero_agreement", _LABEL, _PAPER)
+    return drawing.share_bars(entry, "zero_agreement", "share of examples", _PAPER)
 
 
 def _sentence(entry: Entry) -> str:
@@ -76,8 +76,8 @@ def _sentence(entry: Entry) -> str:
         return "No memory has the update's top token in any example. In the paper it is at least about 68 % of the examples."
     stop, short = exceptions["stop_word"], exceptions["short_prefix"]
     return (
-        f"In every layer, no single memory has the update's top token in {percent(least)} of the examples or more (lowest in "
-        f"layer {layer}). In the paper it is at least about 68 %. In the {exceptions['count']:,} other cases, the model's "
+        f"No single memory has the update's top token in at least {percent(least)} of the examples (layer {layer} has the "
+        f"lowest share). In the paper it is at least about 68 %. In the {exceptions['count']:,} other cases, the model's "
         f"prediction is a stop word in {percent(stop['value'])} ({percent(stop['of_all'])} of all cases; paper: 60 %), and "
         f"the prefix has fewer than {_SHORT} tokens in {percent(short['value'])} ({percent(short['of_all'])} of all cases; "
         f"paper: 43 %). Stop words: {exceptions['stop_words']}."
@@ -88,7 +88,7 @@ def _findings(entry: Entry) -> list[Finding]:
     layer, least = peak(entry, "zero_agreement", min)
     return [
         Finding(
-            "Examples where no single memory has the top token of its layer's update, lowest layer share",
+            "Examples where no single memory has the top token of its layer's update, lowest share over layers",
             f"{percent(least)} in layer {layer}",
             "68 %",
             compare(least, 0.68, 0.68),
