@@ -331,7 +331,9 @@ def test_readings_compare_with_the_paper():
     assert trend((0, 0.1), (5, 0.2), expected="rises") == "rises with depth, as in the paper"
     assert trend((0, 0.1), (5, 0.1), expected="rises") == "does not change with depth, unlike in the paper"
     assert trend((0, 0.1), (5, 0.2), expected="falls") == "rises with depth, unlike in the paper"
-    assert trend((3, 0.1), (3, 0.1), expected="falls") == "one layer only, so no trend to compare"
+    assert trend((3, 0.1), (3, 0.1), expected="falls") == "in one layer only, no trend"
+    assert trend((0, 0.1), (5, 0.5), expected="rises", top=(0.9, 0.9)).endswith("as in the paper; lower at the top")
+    assert trend((0, 0.1), (5, 0.8), expected="rises", top=(0.9, 0.9)) == "rises with depth, as in the paper"
     assert by_depth((3, 0.1), (3, 0.1)) == "10 % in layer 3"
 
 
@@ -340,11 +342,9 @@ def test_findings_are_right_for_other_numbers_than_ours(summary):
     changes = {"first": -0.5, "last": -0.2, "random": -0.1}
     same = {name: {"value": [change] * layers} for name, change in changes.items()}
     last, first = findings(altered(summary, "mutation", **same))
-    assert (
-        last.reading == "the drop does not change with depth, unlike in the paper; in the highest layer as in the paper"
-    )
+    assert last.reading == "drop does not change with depth, unlike in the paper"
     assert first.reading == (
-        "the first token matters no less than the last, unlike in the paper; a larger drop than in the paper"
+        "first token matters no less than the last, unlike in the paper; drop higher than in the paper"
     )
     none = {part: [0.0] * layers for part in ("value", "low", "high")}
     (agreement,) = findings(altered(summary, "agreement", agreement=none))
@@ -353,7 +353,7 @@ def test_findings_are_right_for_other_numbers_than_ours(summary):
     shares = {"residual": 0.7, "agreement": 0.2, "composition": 0.09, "ffn": 0.01}
     residual, ffn = findings(altered(summary, "cases", **{name: {"value": [x] * layers} for name, x in shares.items()}))
     assert (residual.model, residual.reading) == ("70 %", "as in the paper")
-    assert ffn.reading == "the rarest case, as in the paper"
+    assert ffn.reading == "rarest case, as in the paper"
 
 
 def test_the_command_that_reproduces_names_every_choice(study):

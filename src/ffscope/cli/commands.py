@@ -72,7 +72,7 @@ def trace(
     load: LoadOptions,
     json_: Json = False,
 ) -> None:
-    """Follow the prediction after TEXT through the layers: before each layer, its largest memories, after it.
+    """Follow the prediction after TEXT through the layers: the top token before and after each, and its largest memories.
 
     Memories are ranked by |coefficient| × ‖value‖. A memory with a negative coefficient promotes the opposite of its value, and
     is shown with those tokens. The case says which component has the output's top token: the residual, the feed-forward layer

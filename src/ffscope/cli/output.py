@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.box import HORIZONTALS
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # by coefficient, lowest first
-_TABLE_WIDTH = 110  # columns of a terminal in which the table of findings is readable
+_TABLE_WIDTH, _TABLE_WIDEST = 110, 160  # columns that the table of findings needs, and takes at most
 
 
 def print_check(model: "MemoryModel", identities: "list[CheckedIdentity]") -> None:
@@ -144,9 +144,15 @@ def print_summary(findings: list["Finding"]) -> None:
             bullets.add_row(Text("•", style="cyan"), Text(line))
         out.print(bullets)
     elif rows:
-        table = Table(box=HORIZONTALS, pad_edge=False, header_style="bold", show_lines=True)
-        for head, share in (("finding", 4), ("this model", 2), ("the paper", 3), ("reading", 4)):
-            table.add_column(head, ratio=share)
+        width = min(out.width, _TABLE_WIDEST)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", expand=True, width=width)
+        for head, share, style in (
+            ("finding", 5, ""),
+            ("this model", 4, "cyan"),
+            ("the paper", 4, ""),
+            ("reading", 5, ""),
+        ):
+            table.add_column(head, ratio=share, style=style)
         for row in rows:
             table.add_row(*map(Text, row))
         out.print(table)

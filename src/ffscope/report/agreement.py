@@ -64,7 +64,7 @@ def _findings(entry: Entry) -> list[Finding]:
     above = entry["series"]["agreement"]["low"][entry["layer"].index(layer)] > chance
     return [
         Finding(
-            "Agreement (value's top token = next token of the top trigger), best layer",
+            "Agreement: value's top token = next token of the top trigger, best layer",
             f"{percent(best)} in layer {layer}, {best / chance:,.0f} × chance",
             "up to 3.5 %",
             f"{'above chance' if above else 'not clearly above chance'}; {compare(best, 0.035, 0.035)}",

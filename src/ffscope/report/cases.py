@@ -44,16 +44,16 @@ def _findings(entry: Entry) -> list[Finding]:
     rarest = means["ffn"] == min(means.values())
     return [
         Finding(
-            "Examples where the output has the residual's top token, not the feed-forward layer's; mean over layers",
+            "Output has the residual's top token, not the feed-forward layer's; mean over layers",
             percent(means["residual"]),
             "60 to 85 %",
             compare(means["residual"], 0.60, 0.85),
         ),
         Finding(
-            "Examples where the output has the feed-forward layer's top token, not the residual's; mean over layers",
+            "Output has the feed-forward layer's top token, not the residual's; mean over layers",
             percent(means["ffn"]),
             "the rarest of the four cases",
-            "the rarest case, as in the paper" if rarest else "not the rarest case, unlike in the paper",
+            "rarest case, as in the paper" if rarest else "not the rarest case, unlike in the paper",
         ),
     ]
 

@@ -91,22 +91,22 @@ def _findings(entry: Entry) -> list[Finding]:
     least = "matters less than the last, as" if abs(first) < abs(last) else "matters no less than the last, unlike"
     return [
         Finding(
-            "Change in a trigger's coefficient when its last token is removed",
+            "Change in coefficient without the trigger's last token",
             by_depth(lowest, highest),
-            "−70 to −65 % in the lowest layer, −20 % in the highest",
-            f"the drop {trend(*drops, expected='falls')}; in the highest layer {_size(highest[1], 0.20, 0.20)}",
+            "−70 to −65 % in the lowest layer, −20 % at the top",
+            f"drop {trend(*drops, expected='falls', top=(0.20, 0.20))}",
         ),
         Finding(
-            "Change in a trigger's coefficient when its first token is removed, mean over layers",
+            "Change in coefficient without the trigger's first token, mean over layers",
             percent(first),
             "−15 to −10 %",
-            f"the first token {least} in the paper; {_size(first, 0.10, 0.15)}",
+            f"first token {least} in the paper; {_drop(first, 0.10, 0.15)}",
         ),
     ]
 
 
-def _size(change: float, low: float, high: float) -> str:
-    return compare(-change, low, high, less="a smaller drop", more="a larger drop")
+def _drop(change: float, low: float, high: float) -> str:
+    return f"drop {compare(-change, low, high)}"
 
 
 FIGURE = Figure(

@@ -156,7 +156,7 @@ def _findings(entry: Entry) -> list[Finding]:
     covered = entry["covered"]["value"]
     return [
         Finding(
-            "Triggers with a semantic pattern (a shared topic)",
+            "Triggers with a semantic pattern",
             by_depth(lowest, highest),
             "few in layers 1 to 9 of 16, more above",
             trend(lowest, highest, expected="rises"),

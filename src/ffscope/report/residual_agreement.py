@@ -5,7 +5,7 @@ from typing import Any
 from ffscope.queries.series import residual_predictions
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
-from ffscope.report.wording import by_depth, compare, ends, percent, trend
+from ffscope.report.wording import by_depth, ends, percent, trend
 
 _LABEL = "examples where the residual has the final top token"
 _PAPER = {"residual_agreement": [(1, 1, 0.0, 0.02), (2, 9, 0.20, 0.40), (16, 16, 0.95, 0.95)]}
@@ -45,10 +45,10 @@ def _findings(entry: Entry) -> list[Finding]:
     lowest, highest = ends(entry, "residual_agreement")
     return [
         Finding(
-            "Examples where the residual already has the model's final top token",
+            "Examples where the residual already has the final top token",
             by_depth(lowest, highest),
-            "near 0 in the lowest layer, 95 % in the highest",
-            f"{trend(lowest, highest, expected='rises')}; in the highest layer {compare(highest[1], 0.95, 0.95)}",
+            "near 0 in the lowest layer, 95 % at the top",
+            trend(lowest, highest, expected="rises", top=(0.95, 0.95)),
         )
     ]
 

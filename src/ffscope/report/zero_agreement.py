@@ -88,7 +88,7 @@ def _findings(entry: Entry) -> list[Finding]:
     layer, least = peak(entry, "zero_agreement", min)
     return [
         Finding(
-            "Examples where no single memory has the top token of its layer's update, lowest share over layers",
+            "Examples where no single memory has the update's top token, minimum over layers",
             f"{percent(least)} in layer {layer}",
             "68 %",
             compare(least, 0.68, 0.68),
