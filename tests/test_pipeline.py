@@ -281,7 +281,7 @@ def test_a_model_that_has_moved_is_named(saved, tmp_path):
     command("triggers", saved, "--corpus", corpus, "--out", tmp_path / "study")
     os.rename(saved, tmp_path / "moved")
     result = CliRunner().invoke(app, ["values", str(tmp_path / "study")])
-    assert "name another place with --model" in str(result.exception)
+    assert "name another one with --model" in str(result.exception)
     assert "values.parquet" in command("values", tmp_path / "study", "--model", tmp_path / "moved")
 
 

@@ -24,7 +24,7 @@ def print_step(step: "Step") -> None:
     if step.read is not None:
         read = step.read
         out.print(
-            f"{read.memories:,} memories read, with {read.patterns:,} patterns; {read.new:,} of them new or changed."
+            f"{read.memories:,} memories read, with {read.patterns:,} patterns; {read.new:,} memories are new or changed."
         )
     if step.concord is not None:
         _print_concord(step.concord)
