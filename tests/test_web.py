@@ -20,7 +20,7 @@ from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
 from ffscope.queries.memory import memory_page
 from ffscope.queries.search import Wanted, search
-from ffscope.web.rows import folded
+from ffscope.web.rows import merged_rows
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
 
@@ -232,7 +232,7 @@ def test_json_in_a_page_cannot_end_its_block():
 
 def test_the_same_text_is_folded(study):
     page = memory_page(study.folder, "L0.3")
-    rows = folded([page.triggers[0], page.triggers[1], page.triggers[0]])
+    rows = merged_rows([page.triggers[0], page.triggers[1], page.triggers[0]])
     assert [row.rank for row in rows] == [page.triggers[0].rank, page.triggers[1].rank]
     assert rows[0].folded == [page.triggers[0].rank]
 

@@ -124,12 +124,12 @@ def serve(
 
     The model is loaded while the pages are open already; with --no-model, or without torch, everything that only reads works.
     """
-    from ffscope.web.serving import Address, leave, serve
+    from ffscope.web.serving import Address, exit_now, serve
 
     queue = model_queue(study, live, reload)
     address = Address(host, port, token, tuple(name or ()))
-    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
-    leave()
+    serve(study, address, queue, started=lambda link: print_served(link, queue.status().why, browse=open_))
+    exit_now()
 
 
 @command()
