@@ -1,6 +1,6 @@
 // Figures in an even grid, each with its title and its sentence.
 import { chart } from "./chart.js";
-import { bdi, h, seen } from "./dom.js";
+import { bdi, h, visibleText } from "./dom.js";
 import { layerLink } from "./links.js";
 
 // One after the other, so that the page can be read and scrolled meanwhile.
@@ -9,7 +9,7 @@ export async function drawFigures(place, figures) {
     const canvas = h("div.drawn");
     canvas.style.setProperty("min-height", `${(figure.spec.height ?? 240) + 45}px`); // so that nothing moves when it is drawn
     const number = figure.number ? h("span.quiet", `Figure ${figure.number}. `) : null;
-    place.append(h("figure", h("figcaption.over", number, h("strong", seen(figure.title))), canvas,
+    place.append(h("figure", h("figcaption.over", number, h("strong", visibleText(figure.title))), canvas,
       figure.sentence && h("figcaption", bdi(figure.sentence))));
     return [canvas, figure];
   });

@@ -1,27 +1,27 @@
 // The whole study at a glance: what was studied, what was found, its figures, its layers.
-import { bdi, h, real, replace, seen, share, token, whole } from "./dom.js";
+import { bdi, h, real, replace, visibleText, share, token, whole } from "./dom.js";
 import { drawFigures } from "./figures.js";
 import { allMeasures } from "./measures.js";
-import { howItWasMade } from "./provenance.js";
+import { provenanceSection } from "./provenance.js";
 import { countOf, cutText, layerName, memoryName, missingStages, plainTable } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
 
-export async function overviewPage(place, twin, about) {
-  document.title = `${seen(twin.name)} – ffscope`;
+export async function overviewPage(place, data, about) {
+  document.title = `${visibleText(data.name)} – ffscope`;
   const figures = h("div.figures");
   replace(place,
-    h("h1", bdi(cutText(twin.name, 200))),
-    h("p.quiet", studiedLine(twin)),
-    twin.older && h("p.note", "The figures are older than the study. Run ", h("code", seen(`ffscope report ${about.folder}`)), "."),
-    twin.telling?.length ? [h("h2", "In short"), h("ul.telling", twin.telling.map((said) => h("li", bdi(said))))] : null,
-    missingStages(twin.missing),
-    twin.figures?.length
+    h("h1", bdi(cutText(data.name, 200))),
+    h("p.quiet", studiedLine(data)),
+    data.older && h("p.note", "The figures are older than the study. Run ", h("code", visibleText(`ffscope report ${about.folder}`)), "."),
+    data.telling?.length ? [h("h2", "In short"), h("ul.telling", data.telling.map((said) => h("li", bdi(said))))] : null,
+    missingStages(data.missing),
+    data.figures?.length
       ? [h("h2", "Figures"), h("p.quiet", "Numbered as in the paper. Click a layer’s mark to open that layer."), figures]
       : null,
-    h("h2", "Layers"), layersTable(twin.layers),
-    predictiveValues(twin.predictive),
-    howItWasMade(twin));
-  await drawFigures(figures, twin.figures ?? []);
+    h("h2", "Layers"), layersTable(data.layers),
+    predictiveValues(data.predictive),
+    provenanceSection(data));
+  await drawFigures(figures, data.figures ?? []);
 }
 
 function studiedLine({ model, corpus, settings }) {

@@ -1,7 +1,7 @@
 // A text of one's own, read layer by layer, with memories switched off or changed as one likes.
 import { append, h } from "./dom.js";
 import { InterventionsPanel } from "./interventions.js";
-import { PromptAsker } from "./prompt_ask.js";
+import { ModelRequest } from "./prompt_request.js";
 import { PromptDistribution } from "./prompt_distribution.js";
 import { PromptGrid } from "./prompt_grid.js";
 import { gridQuestion, linkInterventions, promptAddress, promptQuestion, readPromptLink } from "./prompt_link.js";
@@ -13,25 +13,25 @@ import { needsModel } from "./widgets.js";
 
 const EXAMPLES = ["The capital of France is", "The company was founded in", "She opened the door and saw that"];
 
-export async function promptPage(place, twin, about) {
+export async function promptPage(place, data, about) {
   document.title = "Prompt · ffscope";
   append(place, [h("h1", "Prompt")]);
   if (!about.model) {
     append(place, [h("p.empty", "A text can be read, and memories switched off in it, by the model itself. ", needsModel(about))]);
     return;
   }
-  const desk = new PromptDesk(place, about);
-  addEventListener("popstate", () => desk.restore());
-  desk.restore();
+  const page = new PromptPage(place, about);
+  addEventListener("popstate", () => page.restore());
+  page.restore();
 }
 
-class PromptDesk {
+class PromptPage {
   constructor(place, about) {
     this.about = about;
     this.link = readPromptLink(this.about.parameters);
     this.reading = null;
     this.gridAsked = null;
-    this.asker = new PromptAsker("prompt");
+    this.request = new ModelRequest("prompt");
     this.interventions = new InterventionsPanel(this);
     this.parts = [new PromptGrid(this), new PromptDistribution(this), new PromptSteps(this)];
     this.memories = new PromptMemories(this);
@@ -43,7 +43,7 @@ class PromptDesk {
     const first = h("div.prompt-first", grid, distribution);
     const pair = h("div.prompt-pair", this.words.element, this.why.element);
     this.results = h("div", { hidden: true }, first, this.memories.element, pair, steps);
-    append(place, [this.form(), this.asker.status, this.asker.trouble, this.examples]);
+    append(place, [this.form(), this.request.status, this.request.trouble, this.examples]);
     append(place, [this.interventions.element, this.interventions.effect, this.results]);
   }
 
@@ -60,7 +60,7 @@ class PromptDesk {
     event.preventDefault();
     const text = this.text.value;
     if (!text) {
-      this.asker.refuse("There is nothing to read yet. Write a text first.");
+      this.request.refuse("There is nothing to read yet. Write a text first.");
       this.text.focus();
       return;
     }
@@ -112,17 +112,17 @@ class PromptDesk {
     this.examples.hidden = link.text !== "";
     this.interventions.show(link, null);
     if (link.text === "") {
-      this.asker.forget(this.results);
+      this.request.forget(this.results);
       this.results.hidden = true;
       return;
     }
-    const asking = this.asker.ask("/prompt.json", this.question(link), { busy: this.results });
+    const asking = this.request.getJson("/prompt.json", this.question(link), { busy: this.results });
     this.why.read(link);
     this.words.read(link);
-    const turn = this.asker.turn;
+    const turn = this.request.turn;
     const reading = await asking;
     if (reading !== null) this.show(reading, link);
-    else if (turn === this.asker.turn) this.results.hidden = true; // the old results are of another question
+    else if (turn === this.request.turn) this.results.hidden = true; // the old results are of another question
   }
 
   // The grid is what takes longest, and another position leaves it as it is.

@@ -1,5 +1,5 @@
 // The model's own prediction at the position: without and with the interventions.
-import { h, replace, seenToken, share, token, whole } from "./dom.js";
+import { h, replace, visibleToken, share, token, whole } from "./dom.js";
 import { headRow, tinyButton } from "./prompt_parts.js";
 
 const SHOWN_ROWS = 12;
@@ -7,8 +7,8 @@ const PLAIN_HEADS = ["Token", "Probability", "Rank", "Compare"];
 const WITH_HEADS = ["Token", "Without", "Rank", "With", "Rank", "Change", "Compare"];
 
 export class PromptDistribution {
-  constructor(desk) {
-    this.desk = desk;
+  constructor(page) {
+    this.page = page;
     this.all = false;
     this.words = h("p.soft");
     this.table = h("table.prompt-table.distribution");
@@ -40,9 +40,9 @@ export class PromptDistribution {
     if (changed) cells.push(probabilityCell(row.after, most), h("td.number", whole(row.after_rank)), rankChange(row));
     const pick = (which) => {
       const letter = which.toUpperCase();
-      return tinyButton(letter, `Compare ${seenToken(row.token)} as ${letter}`, () => this.desk.why.choose(which, row));
+      return tinyButton(letter, `Compare ${visibleToken(row.token)} as ${letter}`, () => this.page.why.choose(which, row));
     };
-    return h("tr", h("th", { scope: "row" }, token(row.token)), cells, h("td.twin-buttons", pick("a"), pick("b")));
+    return h("tr", h("th", { scope: "row" }, token(row.token)), cells, h("td.change-buttons", pick("a"), pick("b")));
   }
 }
 

@@ -1,5 +1,5 @@
 // Layers × tokens: what each layer would predict after each token. The first layer is at the bottom, as in the literature.
-import { h, replace, seenToken } from "./dom.js";
+import { h, replace, visibleToken } from "./dom.js";
 import { GridTip } from "./prompt_tip.js";
 
 const READ_FROM = { output: "output (after the FF)", residual: "residual (before the FF)" };
@@ -33,16 +33,16 @@ function choiceOf(label, choices, onchoice) {
 }
 
 export class PromptGrid {
-  constructor(desk) {
-    this.desk = desk;
+  constructor(page) {
+    this.page = page;
     this.question = null;
     this.tip = new GridTip();
-    this.usual = desk.about.lens ?? desk.about.lenses[0]; // none where values have not been read
-    const lenses = Object.fromEntries([this.usual, ...desk.about.lenses].map((name) => [name, name]));
-    this.of = choiceOf("Read from", READ_FROM, (of) => desk.change({ of: of === "output" ? "" : of }));
-    this.lens = choiceOf("Lens", lenses, (lens) => desk.change({ lens: lens === this.usual ? "" : lens }));
+    this.usual = page.about.lens ?? page.about.lenses[0]; // none where values have not been read
+    const lenses = Object.fromEntries([this.usual, ...page.about.lenses].map((name) => [name, name]));
+    this.of = choiceOf("Read from", READ_FROM, (of) => page.change({ of: of === "output" ? "" : of }));
+    this.lens = choiceOf("Lens", lenses, (lens) => page.change({ lens: lens === this.usual ? "" : lens }));
     this.colour = choiceOf("Colour by", COLOURS, (colour) => {
-      desk.keep({ colour: colour === "probability" ? "" : colour });
+      page.keep({ colour: colour === "probability" ? "" : colour });
       this.paint();
     });
     this.legend = h("p.grid-legend");
@@ -58,7 +58,7 @@ export class PromptGrid {
   }
 
   show(reading, question) {
-    const { link } = this.desk;
+    const { link } = this.page;
     this.of.box.value = reading.of;
     this.lens.box.value = link.lens || this.usual;
     this.colour.box.value = Object.hasOwn(COLOURS, link.colour) ? link.colour : "probability";
@@ -73,7 +73,7 @@ export class PromptGrid {
     const { grid, tokens } = this.reading;
     const focused = this.table.contains(document.activeElement) ? this.whereIs(document.activeElement) : null;
     this.tip.hide();
-    const heads = tokens.map((text, position) => h("th", { scope: "col", title: `Position ${position}` }, seenToken(text)));
+    const heads = tokens.map((text, position) => h("th", { scope: "col", title: `Position ${position}` }, visibleToken(text)));
     this.cells = [];
     const rows = grid.layers.map((layer, row) => this.rowOf(layer, row)).reverse();
     this.table.style.setProperty("--columns", tokens.length);
@@ -95,7 +95,7 @@ export class PromptGrid {
     this.cells[row] = tokens.map((_, column) => {
       const top = grid.top[row][column][0];
       const kind = grid.rank[row][column] === 1 ? "td.final" : "td";
-      return h(kind, { role: "gridcell", tabindex: "-1" }, seenToken(spellings[top] ?? `#${top}`));
+      return h(kind, { role: "gridcell", tabindex: "-1" }, visibleToken(spellings[top] ?? `#${top}`));
     });
     return h("tr", h("th", { scope: "row" }, `L${layer}`), this.cells[row]);
   }
@@ -151,10 +151,10 @@ export class PromptGrid {
 
   pick(position) {
     this.choose(position);
-    this.desk.choosePosition(position);
+    this.page.choosePosition(position);
   }
 
-  tell(cell) {
+  postJson(cell) {
     const { row, column } = this.whereIs(cell);
     this.tip.show(cell, this.reading, { row, column });
   }

@@ -1,7 +1,7 @@
 // The memories of all layers, ranked for the chosen position: by push on the predicted token's logit, or by what each writes.
 import { h, replace, share, token } from "./dom.js";
 import { changeButtons } from "./interventions.js";
-import { PromptAsker } from "./prompt_ask.js";
+import { ModelRequest } from "./prompt_request.js";
 import { runQuestion } from "./prompt_link.js";
 import { headRow, promoted, pushBar, weightedMemory } from "./prompt_parts.js";
 
@@ -10,10 +10,10 @@ const ASKED_ROWS = 50;
 const RANKINGS = { "": "push on the predicted token", size: "size" };
 
 export class PromptMemories {
-  constructor(desk) {
-    this.desk = desk;
+  constructor(page) {
+    this.page = page;
     this.all = false;
-    this.asker = new PromptAsker("prompt-memories");
+    this.request = new ModelRequest("prompt-memories");
     this.words = h("p.soft");
     const options = Object.entries(RANKINGS).map(([value, word]) => h("option", { value }, word));
     this.ranking = h("select", { onchange: () => this.choose() }, options);
@@ -21,12 +21,12 @@ export class PromptMemories {
     this.more = h("button", { type: "button", hidden: true, onclick: () => this.showAll() });
     this.result = h("div", this.words, h("div.own-scroll", this.table), this.more);
     this.element = h("section", h("h2", "Memories of all layers"), h("label.prompt-choice", "Rank by ", this.ranking),
-      this.asker.status, this.asker.trouble, this.result);
+      this.request.status, this.request.trouble, this.result);
   }
 
   choose() {
-    this.desk.keep({ by: this.ranking.value });
-    this.read({ ...this.desk.link });
+    this.page.keep({ by: this.ranking.value });
+    this.read({ ...this.page.link });
   }
 
   async read(link) {
@@ -36,7 +36,7 @@ export class PromptMemories {
     const question = JSON.stringify(asked);
     if (question === this.question) return;
     this.question = question;
-    const ranked = await this.asker.ask("/prompt/memories.json", asked, { busy: this.result });
+    const ranked = await this.request.getJson("/prompt/memories.json", asked, { busy: this.result });
     if (ranked !== null) this.show(ranked);
     else if (question === this.question) {
       this.question = null; // it was refused, and may be asked again
@@ -68,7 +68,7 @@ export class PromptMemories {
   row({ memory, coefficient, share_of_layer: ofLayer, share_of_all: ofAll, push, promotes }, { pushes, most }) {
     return h("tr", h("th", { scope: "row" }, weightedMemory(memory, coefficient)), pushes && h("td", pushBar(push, most)),
       h("td.number", share(ofLayer)), h("td.number", share(ofAll)),
-      h("td.twin-buttons", changeButtons(this.desk, memory)), h("td", promoted(promotes, coefficient)));
+      h("td.change-buttons", changeButtons(this.page, memory)), h("td", promoted(promotes, coefficient)));
   }
 }
 

@@ -1,5 +1,5 @@
 // Small things that several parts of the prompt page are made of.
-import { h, real, seenToken, token } from "./dom.js";
+import { h, real, visibleToken, token } from "./dom.js";
 import { memoryLink } from "./links.js";
 
 // A table's head; the words that `numbers` lists stand above numbers, and `classes` has a class for some of them.
@@ -25,7 +25,7 @@ export function weightedMemory(memory, coefficient) {
 // The tokens a memory promotes with its coefficient, short; all of them to a pointer that rests on it.
 export function promoted(promotes, coefficient) {
   const why = coefficient < 0 ? ", what its value suppresses: the coefficient is negative" : "";
-  const title = `promotes ${promotes.map(seenToken).join("  ")}${why}`;
+  const title = `promotes ${promotes.map(visibleToken).join("  ")}${why}`;
   return h("span.promoting", { title }, promotes.map((text) => [token(text), " "]));
 }
 

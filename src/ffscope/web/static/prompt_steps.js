@@ -12,8 +12,8 @@ const CASES = {
 };
 
 export class PromptSteps {
-  constructor(desk) {
-    this.desk = desk;
+  constructor(page) {
+    this.page = page;
     this.title = h("h2", { tabindex: "-1" });
     this.body = h("tbody");
     const heads = headRow(["Layer", "Before", "FF", "After", "Case", "Active", "Memories that weigh most"], ["Active"]);
@@ -53,7 +53,7 @@ export class PromptSteps {
   }
 
   chip({ memory, coefficient, promotes }) {
-    return h("li.weighty", weightedMemory(memory, coefficient), promoted(promotes, coefficient), changeButtons(this.desk, memory));
+    return h("li.weighty", weightedMemory(memory, coefficient), promoted(promotes, coefficient), changeButtons(this.page, memory));
   }
 }
 

@@ -1,17 +1,17 @@
 // Why token A rather than token B: what each memory and each layer pushes the difference of their logits by.
-import { h, real, replace, seenToken, token } from "./dom.js";
+import { h, real, replace, visibleToken, token } from "./dom.js";
 import { changeButtons } from "./interventions.js";
 import { layerLink } from "./links.js";
-import { PromptAsker } from "./prompt_ask.js";
+import { ModelRequest } from "./prompt_request.js";
 import { runQuestion } from "./prompt_link.js";
 import { headRow, promoted, pushBar, weightedMemory } from "./prompt_parts.js";
 
 const BOTH = ["a", "b"];
 
 export class PromptWhy {
-  constructor(desk) {
-    this.desk = desk;
-    this.asker = new PromptAsker("prompt-why");
+  constructor(page) {
+    this.page = page;
+    this.request = new ModelRequest("prompt-why");
     this.boxes = Object.fromEntries(BOTH.map((which) => [which, this.box(which)]));
     // A token that was chosen from a list is known by its number, which no two tokens share.
     this.ids = { a: null, b: null };
@@ -22,7 +22,7 @@ export class PromptWhy {
     this.element = h("section", h("h2", "Why A rather than B"),
       h("p.soft", "A token as it is shown here, ␣ for a space, or as # and its number. A push is what a memory itself adds to ",
         "A’s logit minus B’s; what it does through later layers is not in it."), form,
-      this.asker.status, this.asker.trouble, this.result);
+      this.request.status, this.request.trouble, this.result);
   }
 
   box(which) {
@@ -33,13 +33,13 @@ export class PromptWhy {
 
   choose(which, { id, token: text }) {
     this.ids[which] = id;
-    this.boxes[which].value = seenToken(text);
+    this.boxes[which].value = visibleToken(text);
   }
 
   submit(event) {
     event.preventDefault();
-    this.desk.keep(Object.fromEntries(BOTH.map((which) => [which, this.asked(which)])));
-    this.read({ ...this.desk.link });
+    this.page.keep(Object.fromEntries(BOTH.map((which) => [which, this.asked(which)])));
+    this.read({ ...this.page.link });
   }
 
   asked(which) {
@@ -55,12 +55,12 @@ export class PromptWhy {
     if (question === this.question && question !== null) return; // another lens, for instance, does not change it
     this.question = question;
     if (question === null) {
-      this.asker.forget(this.result);
+      this.request.forget(this.result);
       replace(this.result);
       return;
     }
     for (const which of BOTH) if (this.asked(which) !== asked[which]) this.fill(which, asked[which]);
-    const why = await this.asker.ask("/prompt/why.json", asked, { busy: this.result });
+    const why = await this.request.getJson("/prompt/why.json", asked, { busy: this.result });
     if (why !== null) this.show(why);
     else if (question === this.question) {
       this.question = null; // it was refused, and may be asked again
@@ -81,7 +81,7 @@ export class PromptWhy {
 
   show(why) {
     BOTH.forEach((which) => {
-      if (this.desk.link[which] === `#${why[which].id}`) this.choose(which, why[which]);
+      if (this.page.link[which] === `#${why[which].id}`) this.choose(which, why[which]);
     });
     const { a, b, difference } = why;
     const ahead = h("p", token(a.token), difference >= 0 ? " is ahead of " : " is behind ", token(b.token), " by ",
@@ -94,7 +94,7 @@ export class PromptWhy {
     const most = Math.max(...memories.map((one) => Math.abs(one.push)), 1e-9);
     const rows = memories.map(({ memory, coefficient, push, promotes }) => h("tr",
       h("th", { scope: "row" }, weightedMemory(memory, coefficient)), h("td", pushBar(push, most)),
-      h("td.twin-buttons", changeButtons(this.desk, memory)), h("td", promoted(promotes, coefficient))));
+      h("td.change-buttons", changeButtons(this.page, memory)), h("td", promoted(promotes, coefficient))));
     const table = h("table.prompt-table.pushes.stacked", headRow(["Memory", "Push", "Change", "Promotes"]), h("tbody", rows));
     return h("div.own-scroll", table);
   }

@@ -1,12 +1,12 @@
 // How a study was made: the command, the settings, the versions.
-import { bdi, h, real, replace, seen, whole } from "./dom.js";
+import { bdi, h, real, replace, visibleText, whole } from "./dom.js";
 import { cutText } from "./widgets.js";
 
-export function howItWasMade({ command, settings, stages, versions, corpus, model }) {
+export function provenanceSection({ command, settings, stages, versions, corpus, model }) {
   const table = (name, said) => said && [h("h3", name), h("div.wide", h("table.plain.facts", h("tbody", factRows(said))))];
   const done = Object.fromEntries(Object.entries(stages ?? {}).map(([name, one]) => [name, stageWords(one)]));
   return h("details.made", h("summary", h("h2", "How it was made")),
-    command && h("div.command", h("code", seen(command)), copyButton(command)),
+    command && h("div.command", h("code", visibleText(command)), copyButton(command)),
     h("div.columns", h("div", table("Model", model), table("Corpus", corpus)), h("div", table("Settings", settings)),
       h("div", table("Stages", done), table("Versions", versions))));
 }

@@ -1,23 +1,23 @@
 // Memories by what triggers them, what they promote, what they share, and by their numbers.
-import { ask, askModel, isTakenBack } from "./ask.js";
-import { h, replace, seen, token, whole } from "./dom.js";
+import { getJson, askModel, isCancelled } from "./requests.js";
+import { h, replace, visibleText, token, whole } from "./dom.js";
 import { pageLink, withQuery } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./widgets.js";
+import { countOf, cutText, urlParameter, updateUrl, needsModel } from "./widgets.js";
 import { fillSearchForm, searchForm, searchWords } from "./search_form.js";
 import { resultRow, resultsTable } from "./search_results.js";
 
 const PAGE_OF_RESULTS = 100;
 const MOST_RESULTS = 2000; // that a link asks for again
 
-export async function searchPage(place, twin, about) {
-  document.title = `Search – ${seen(about.name)} – ffscope`;
+export async function searchPage(place, data, about) {
+  document.title = `Search – ${visibleText(about.name)} – ffscope`;
   const view = { about, asked: {}, shown: 0, count: 0, controller: null, body: h("tbody") };
   view.form = searchForm((said) => {
-    keepInLocation({ ...said, shown: null, all: null }, { push: true });
+    updateUrl({ ...said, shown: null, all: null }, { push: true });
     readSearch(view);
   });
   view.sort = (sort) => {
-    keepInLocation({ sort, shown: null });
+    updateUrl({ sort, shown: null });
     readSearch(view);
   };
   view.status = h("p.quiet.count", { role: "status" });
@@ -31,7 +31,7 @@ export async function searchPage(place, twin, about) {
 // What the location asks for: the form is filled with it, and the server asked.
 async function readSearch(view) {
   view.controller?.abort();
-  view.asked = Object.fromEntries(searchWords().map((name) => [name, inLocation(name)]));
+  view.asked = Object.fromEntries(searchWords().map((name) => [name, urlParameter(name)]));
   fillSearchForm(view.form, view.asked);
   view.shown = 0;
   replace(view.more);
@@ -41,10 +41,10 @@ async function readSearch(view) {
     replace(view.results, exampleQueries());
     return;
   }
-  view.ranksAll = Boolean(view.asked.promotes) && inLocation("all") === "yes";
+  view.ranksAll = Boolean(view.asked.promotes) && urlParameter("all") === "yes";
   if (view.ranksAll) return rankAll(view);
   replace(view.status, "Searching …");
-  const wanted = Math.min(MOST_RESULTS, Number(inLocation("shown")) || PAGE_OF_RESULTS);
+  const wanted = Math.min(MOST_RESULTS, Number(urlParameter("shown")) || PAGE_OF_RESULTS);
   let going = await askForMore(view);
   while (going && view.shown < Math.min(wanted, view.count)) going = await askForMore(view);
 }
@@ -64,7 +64,7 @@ async function rankAll(view) {
       token(ranked.token.token), ` above the mean of all ${whole(ranked.vocabulary)} tokens. `,
       searchLink({ promotes, layers }, "Search the 20 top tokens"));
   } catch (error) {
-    if (!isTakenBack(error)) showProblem(view, error);
+    if (!isCancelled(error)) showProblem(view, error);
   }
 }
 
@@ -87,10 +87,10 @@ async function askForMore(view) {
   view.controller = new AbortController();
   try {
     const asked = { ...view.asked, limit: PAGE_OF_RESULTS, offset: view.shown || null };
-    showFound(view, await ask("/search.json", asked, { signal: view.controller.signal }));
+    showFound(view, await getJson("/search.json", asked, { signal: view.controller.signal }));
     return view.shown > 0;
   } catch (error) {
-    if (!isTakenBack(error)) showProblem(view, error);
+    if (!isCancelled(error)) showProblem(view, error);
     return false;
   }
 }
@@ -109,7 +109,7 @@ function tellRest(view) {
   const onclick = async () => {
     const from = view.shown;
     await askForMore(view);
-    keepInLocation({ shown: view.shown > PAGE_OF_RESULTS ? view.shown : null });
+    updateUrl({ shown: view.shown > PAGE_OF_RESULTS ? view.shown : null });
     view.body.children[from]?.querySelector("a")?.focus();
   };
   const word = `Show ${whole(Math.min(rest, PAGE_OF_RESULTS))} more of ${whole(rest)}`;

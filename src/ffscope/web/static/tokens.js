@@ -1,5 +1,5 @@
 // A prefix as coloured tokens: what the memory read, the trigger token, and, in grey, what it did not see.
-import { append, h, real, replace, seen, seenToken } from "./dom.js";
+import { append, h, real, replace, visibleText, visibleToken } from "./dom.js";
 
 const LONGEST_PIECE = 200; // letters of one token
 
@@ -83,16 +83,16 @@ function tokenSpan(text, { coefficient = null, maximum = null, classes = [], sai
   // The space before a word stays outside: at the end of a line it would be marked there, away from its word.
   const space = alone ? "" : /^ *(?=[^ ])/.exec(text)?.[0] ?? "";
   const body = text.slice(space.length);
-  const span = h(["span", "tok", ...classes].join("."), alone || /^ +$/.test(body) ? seenToken(body) : seenPiece(body));
+  const span = h(["span", "tok", ...classes].join("."), alone || /^ +$/.test(body) ? visibleToken(body) : visiblePiece(body));
   const words = [said, coefficient === null ? null : `coefficient ${real(coefficient)}`].filter(Boolean);
-  if (words.length) span.title = `${seenToken(text)}: ${words.join(", ")}`;
+  if (words.length) span.title = `${visibleToken(text)}: ${words.join(", ")}`;
   heatToken(span, coefficient, maximum);
   return [space, span];
 }
 
-function seenPiece(text) {
-  if (text.length <= LONGEST_PIECE) return seen(text);
-  return `${seen(Array.from(text.slice(0, 2 * LONGEST_PIECE)).slice(0, LONGEST_PIECE).join(""))}…`;
+function visiblePiece(text) {
+  if (text.length <= LONGEST_PIECE) return visibleText(text);
+  return `${visibleText(Array.from(text.slice(0, 2 * LONGEST_PIECE)).slice(0, LONGEST_PIECE).join(""))}…`;
 }
 
 // Colours a token by its coefficient: the higher, the deeper; below 0 in the other hue.

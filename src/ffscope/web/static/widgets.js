@@ -1,6 +1,6 @@
 // What several pages say in the same words: names with their links, marks, empty states.
 import { aboutStudy } from "./about.js";
-import { h, seen, seenToken } from "./dom.js";
+import { h, visibleText, visibleToken } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 
 // A memory's name, with a link where it has a page.
@@ -43,12 +43,12 @@ export function oneLine(text, longest = 160) {
 
 export function cutText(text, longest) {
   const letters = Array.from(String(text).slice(0, 2 * longest + 2));
-  return letters.length <= longest ? seen(letters.join("")) : `${seen(letters.slice(0, longest - 1).join(""))}…`;
+  return letters.length <= longest ? visibleText(letters.join("")) : `${visibleText(letters.slice(0, longest - 1).join(""))}…`;
 }
 
 export function tokenCell(text) {
   if (text === null || text === undefined) return h("span.quiet", "–");
-  return h("bdi.token.line", { title: seenToken(text) }, seenToken(text));
+  return h("bdi.token.line", { title: visibleToken(text) }, visibleToken(text));
 }
 
 // A table with its head, in a place of its own that scrolls where it is wider than the page. `numbers` are the columns, from 0,
@@ -71,7 +71,7 @@ export function missingStages(missing, stages = null) {
   const wanted = (missing ?? []).filter(({ stage }) => stages === null || stages.includes(stage));
   const said = wanted.map(({ stage, command, why }) => {
     if (why) return h("p", `Without ${stage}: `, h("bdi", cutText(why, 600)));
-    return h("p", seen(aboutStudy().missing[stage]), " Run ", h("code", seen(command)), ".");
+    return h("p", visibleText(aboutStudy().missing[stage]), " Run ", h("code", visibleText(command)), ".");
   });
   return said.length ? h("div.empty", said) : null;
 }
@@ -83,7 +83,7 @@ function refuseOther(name) {
 }
 
 // The address keeps what is chosen, so that a link shows the same again.
-export function keepInLocation(choices, { push = false } = {}) {
+export function updateUrl(choices, { push = false } = {}) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(choices)) {
     refuseOther(name);
@@ -99,12 +99,12 @@ export function keepInLocation(choices, { push = false } = {}) {
   }
 }
 
-export function inLocation(name) {
+export function urlParameter(name) {
   refuseOther(name);
   return new URLSearchParams(location.search).get(name) ?? "";
 }
 
 // What the live parts say where there is no model to ask: why, and what to do.
 export function needsModel(about) {
-  return seen(`Needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
+  return visibleText(`Needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
 }

@@ -1,8 +1,8 @@
 // What one part of the prompt page asks of the model: its waiting line, and what went wrong, near where it belongs.
-import { askModel, isTakenBack, takeBack } from "./ask.js";
+import { askModel, isCancelled, cancelQuestion } from "./requests.js";
 import { bdi, h, replace } from "./dom.js";
 
-export class PromptAsker {
+export class ModelRequest {
   constructor(place) {
     this.place = place;
     this.turn = 0;
@@ -11,7 +11,7 @@ export class PromptAsker {
   }
 
   // The answer; null where it was refused, which is then shown, or where another question has taken its place.
-  async ask(path, asked, { busy }) {
+  async getJson(path, asked, { busy }) {
     const turn = ++this.turn;
     const mine = () => turn === this.turn;
     busy.setAttribute("aria-busy", "true");
@@ -22,7 +22,7 @@ export class PromptAsker {
       replace(this.trouble);
       return said;
     } catch (error) {
-      if (mine() && !isTakenBack(error)) this.refuse(error.message);
+      if (mine() && !isCancelled(error)) this.refuse(error.message);
       return null;
     } finally {
       if (mine()) this.rest(busy);
@@ -32,7 +32,7 @@ export class PromptAsker {
   // Whatever is under way is no longer wanted.
   forget(busy) {
     this.turn++;
-    takeBack(this.place);
+    cancelQuestion(this.place);
     replace(this.trouble);
     this.rest(busy);
   }
