@@ -13,3 +13,4 @@ class Drawing:
     sentence: str
     spec: dict[str, Any]
     number: int | None = None  # of the corresponding figure in the paper
+    how_to_read: str = ""  # one line on axes, bars and bands
