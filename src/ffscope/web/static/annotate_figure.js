@@ -7,7 +7,8 @@ export class AnnotateFigure {
   constructor(annotator) {
     this.annotator = annotator;
     this.place = h("div.annotate-figure");
-    this.element = h("details", { ontoggle: () => this.redraw() }, h("summary", "Figure 2 so far: automatic patterns and yours"), this.place);
+    const summary = h("summary", "Figure 2 so far: automatic patterns and yours");
+    this.element = h("details", { ontoggle: () => this.redraw() }, summary, this.place);
   }
 
   unfold() {

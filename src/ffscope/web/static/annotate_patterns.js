@@ -39,7 +39,7 @@ export class PatternList {
   item(number) {
     const { sheet } = this;
     const box = h("input", {
-      "aria-label": `Description of pattern ${number + 1}`, placeholder: "What the prefixes share, in a few words", maxlength: "1000",
+      "aria-label": `Description of pattern ${number + 1}`, placeholder: "What the prefixes share", maxlength: "1000",
       oninput: () => sheet.type(number, box.value), onfocus: () => sheet.choose(number),
       onblur: () => sheet.saver.rest(), onkeydown: (event) => this.leave(event),
     });

@@ -69,7 +69,8 @@ async function drawChart(drawing) {
     drawing.view = view;
     listenForLayers(drawing);
   } catch (error) {
-    if (turn === drawing.turn) replace(drawing.box, h("p.quiet", "This chart cannot be drawn: ", h("bdi", visibleText(error.message))));
+    if (turn !== drawing.turn) return;
+    replace(drawing.box, h("p.quiet", "This chart cannot be drawn: ", h("bdi", visibleText(error.message))));
   }
 }
 

@@ -21,7 +21,8 @@ export function coefficientHistogram({ histogram, histogram_edges: edges, seen: 
   const place = h("div.histogram", { role: "img", "aria-label": label }, bars, axis, span);
   place.style.setProperty("--bins", last - first + 1);
   const zeros = histogram[ZERO_BIN];
-  return [place, h("p.quiet.small", "Each bar to the right covers twice the range of the one before; heights are logarithmic in the number of prefixes. ",
+  return [place, h("p.quiet.small", "Each bar covers twice the range of its neighbour nearer to 0. ",
+    "Heights are logarithmic in the number of prefixes. ",
     zeros ? `Exactly 0: ${whole(zeros)} of ${whole(prefixes)}.` : `${whole(prefixes)} prefixes in all.`)];
 }
 

@@ -19,8 +19,8 @@ export function indexSearchPage(place, data, about) {
   };
   const onsubmit = (event) => event.preventDefault();
   replace(place, h("h1", "Search"),
-    h("p.quiet", `Search the names, first patterns, top promoted tokens and top triggers of all ${whole(index.size)} `, term("memory", "memories"),
-      ". Memories without a link have no page in this export."),
+    h("p.quiet", `Search the names, first patterns, top promoted tokens and top triggers of all ${whole(index.size)} `,
+      term("memory", "memories"), ". Memories without a link have no page in this export."),
     missingStages(data.missing),
     h("form.filters", { role: "search", "aria-label": "Search memories", oninput: search, onsubmit },
       h("label.grow", "Name, pattern, promoted token or trigger contains", box)),

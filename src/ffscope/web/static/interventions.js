@@ -27,7 +27,8 @@ export function changeButtons(page, memory) {
   const current = listInterventions(page.link).find(({ name }) => overlaps(name, memory));
   const off = () => page.intervene(changedList(page.link, { name: memory, change: "zero", number: null }));
   const undo = () => page.intervene(withoutTarget(page.link, current.name));
-  const first = current ? tinyButton("undo", `Undo the change of ${current.name}`, undo) : tinyButton("off", `Switch ${memory} off`, off);
+  const first = current
+    ? tinyButton("undo", `Undo the change of ${current.name}`, undo) : tinyButton("off", `Switch ${memory} off`, off);
   return h("span.change-buttons", first, tinyButton("…", `Scale or set ${memory}`, () => askNumber(page, memory)));
 }
 
@@ -51,7 +52,8 @@ function askNumber(page, memory) {
     page.intervene(changedList(page.link, { name: memory, change: kind.value, number: String(Number(number.value)) }));
   };
   append(dialog, [h("form", { onsubmit: apply }, h("p", h("strong", memory)), h("p.change-row", kind, number),
-    h("p.soft", "Scale multiplies the coefficient by the number; set replaces the coefficient by it. Both apply at the positions of the interventions."),
+    h("p.soft", "Scale multiplies the coefficient by the number; set replaces the coefficient by it. ",
+      "Both apply at the positions of the interventions."),
     h("p.change-row", h("button.main", { type: "submit" }, "Apply"),
       h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")))]);
   document.body.append(dialog);

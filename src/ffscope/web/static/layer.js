@@ -29,7 +29,8 @@ export async function layerPage(place, data, about) {
   });
   const figures = h("div.figures");
   replace(place, h("div.title", h("h1", `Layer ${data.layer}`), layerNeighbours(data)), layerIntroduction(), exportedShare(data),
-    missingStages(data.missing), filters.element, status, table.element, columnMeanings(measuresIn("layer").filter(({ name }) => data.columns[name])),
+    missingStages(data.missing), filters.element, status, table.element,
+    columnMeanings(measuresIn("layer").filter(({ name }) => data.columns[name])),
     data.figures?.length ? [h("h2", "Distribution of the measures"), figures] : null, panelSections(data.panels));
   filters.apply();
   await drawFigures(figures, data.figures ?? []);

@@ -36,7 +36,8 @@ const OWN_PARTS = { value: ["values", "agreement"], patterns: ["patterns"] };
 // A section for each missing stage that would have a panel here, with the command that runs it.
 function missingPanels(missing) {
   const others = missing.map(({ stage }) => stage).filter((stage) => !Object.values(OWN_PARTS).flat().includes(stage));
-  return others.map((stage) => memoryPart(visibleText(stage[0].toUpperCase() + stage.slice(1)), null, missingStages(missing, [stage])));
+  const title = (stage) => visibleText(stage[0].toUpperCase() + stage.slice(1));
+  return others.map((stage) => memoryPart(title(stage), null, missingStages(missing, [stage])));
 }
 
 function memoryPart(title, content, missing = null) {
@@ -77,7 +78,8 @@ function listenForNeighbours(data) {
 function memorySummary(data) {
   const counted = `${whole(data.fired)} of ${whole(data.seen)}`;
   const rate = share(data.seen ? data.fired / data.seen : null);
-  const fires = () => ["This ", term("memory"), " fires on ", h("strong", rate), " of ", term("prefix", "prefixes"), ` (${counted})`];
+  const fires = () =>
+    ["This ", term("memory"), " fires on ", h("strong", rate), " of ", term("prefix", "prefixes"), ` (${counted})`];
   const numbers = () => ["; ", term("coefficient"), `: maximum ${real(data.maximum)}, mean ${real(data.mean)}`];
   const words = data.triggers.length || data.fired
     ? [fires(), numbers(), agreementWords(data.value), "."]
@@ -85,7 +87,8 @@ function memorySummary(data) {
   return [
     h("p.gist", bdi(cutText(data.gist, 300)), promptLink(data)),
     h("p.summary", words),
-    h("p.quiet.small", "Model ", bdi(cutText(data.model, 120)), `, ${data.dtype}`, data.lens ? ["; ", term("lens"), ` ${data.lens}.`] : ".",
+    h("p.quiet.small", "Model ", bdi(cutText(data.model, 120)), `, ${data.dtype}`,
+      data.lens ? ["; ", term("lens"), ` ${data.lens}.`] : ".",
       h("span.neighbour-keys", " Keys: p previous, n next, r random.")),
   ];
 }

@@ -9,7 +9,7 @@ const SHOWN_AT_FIRST = 15;
 const MAX_SENTENCES = 100; // per question to the model
 const EXAMPLE_TABS = {
   top: { head: "Top", from: "triggers", about: "The memory’s triggers: the prefixes with the highest coefficients." },
-  quantiles: { head: "By quantile", from: "quantiles", about: "Prefixes on which the memory fires, from high to low coefficients." },
+  quantiles: { head: "By quantile", from: "quantiles", about: "Prefixes on which it fires, from high to low coefficients." },
   random: { head: "Random", from: "sample", about: "A random sample of the prefixes on which the memory fires." },
   lowest: { head: "Lowest", from: "negative", about: "The prefixes with the lowest coefficients." },
 };

@@ -24,7 +24,8 @@ export function valuePart(data) {
 function agreementSentence({ value, triggers }) {
   const top = token(value.promotes[0][0]);
   const of = triggers.reduce((sum, row) => sum + 1 + (row.folded?.length ?? 0), 0);
-  if (value.agrees === null) return ["The ", term("value"), "’s top token is ", top, of ? "." : "; there is no trigger to compare it with."];
+  const end = of ? "." : "; there is no trigger to compare it with.";
+  if (value.agrees === null) return ["The ", term("value"), "’s top token is ", top, end];
   const hits = whole(Math.round(value.precision * of));
   const follows = ` follows ${hits} of ${countOf(of, "trigger")} (precision ${share(value.precision, 0)}); `;
   return ["The ", term("value"), "’s top token ", top, follows, nextRankWords(value), "."];

@@ -1,4 +1,4 @@
-// What one part of the prompt page asks of the model: its waiting line, and what went wrong, near where it belongs.
+// Questions of one part of the prompt page to the model, with a status line and an error message beside that part.
 import { askModel, isCancelled, cancelQuestion } from "./requests.js";
 import { bdi, h, replace } from "./dom.js";
 
@@ -7,46 +7,47 @@ export class ModelRequest {
     this.place = place;
     this.turn = 0;
     this.status = h("p.quiet.prompt-status", { role: "status" });
-    this.trouble = h("div", { "aria-live": "assertive" });
+    this.error = h("div", { "aria-live": "assertive" });
   }
 
-  // The answer; null where it was refused, which is then shown, or where another question has taken its place.
-  async getJson(path, asked, { busy }) {
+  // The answer; null if the question failed, which is then shown, or if a newer question replaced it.
+  async ask(path, parameters, { busy }) {
     const turn = ++this.turn;
-    const mine = () => turn === this.turn;
+    const isLatest = () => turn === this.turn;
     busy.setAttribute("aria-busy", "true");
     this.status.textContent = "Asking the model …";
     try {
-      const said = await askModel(path, asked, { place: this.place, waiting: (sentence) => mine() && this.wait(sentence) });
-      if (!mine()) return null;
-      replace(this.trouble);
-      return said;
+      const waiting = (sentence) => isLatest() && this.setStatus(sentence);
+      const answer = await askModel(path, parameters, { place: this.place, waiting });
+      if (!isLatest()) return null;
+      replace(this.error);
+      return answer;
     } catch (error) {
-      if (mine() && !isCancelled(error)) this.refuse(error.message);
+      if (isLatest() && !isCancelled(error)) this.showError(error.message);
       return null;
     } finally {
-      if (mine()) this.rest(busy);
+      if (isLatest()) this.finish(busy);
     }
   }
 
-  // Whatever is under way is no longer wanted.
-  forget(busy) {
+  // Cancels the pending question, if any.
+  cancel(busy) {
     this.turn++;
     cancelQuestion(this.place);
-    replace(this.trouble);
-    this.rest(busy);
+    replace(this.error);
+    this.finish(busy);
   }
 
-  wait(sentence) {
+  setStatus(sentence) {
     this.status.textContent = sentence;
   }
 
-  rest(busy) {
-    this.wait("");
+  finish(busy) {
+    this.setStatus("");
     busy.removeAttribute("aria-busy");
   }
 
-  refuse(sentence) {
-    replace(this.trouble, h("p.problem", bdi(String(sentence).slice(0, 2000))));
+  showError(sentence) {
+    replace(this.error, h("p.problem", bdi(String(sentence).slice(0, 2000))));
   }
 }
