@@ -174,7 +174,7 @@ def test_it_says_when_prompts_can_be_asked_and_prepares_each_answer_in_the_model
     for _ in range(2):
         ask(queue, lambda live, stop: None)
     queue.close()
-    assert reports == ["The model is loaded (wiki<001B>16, cpu); prompts can be asked now."]
+    assert reports == ["The model is loaded (wiki<001B>16, cpu); prompts can be run now."]
     assert prepared == ["model", "model"]
 
 
@@ -200,7 +200,7 @@ def test_those_who_wait_are_told_when_the_explorer_ends():
     answered, refused = asyncio.run(many())
     assert answered == "stopped"
     assert isinstance(refused, NoModel)
-    assert "is ending" in str(refused)
+    assert "is shutting down" in str(refused)
 
 
 def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):

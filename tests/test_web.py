@@ -190,7 +190,7 @@ def test_what_is_refused_is_a_sentence(client, path, status, said):
 def test_a_wrong_page_is_a_page(client, path):
     answer = client.get(path)
     assert answer.status_code == 404
-    assert "This cannot be shown" in answer.text
+    assert "This page cannot be shown" in answer.text
     assert "<script>" not in answer.text
 
 
@@ -219,7 +219,7 @@ def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
     with client_of(app_of(study.folder)) as client:
         answer = client.get("/L1/2.json")
     assert answer.status_code == 500
-    assert "Something went wrong" in answer.json()["error"]
+    assert "The server failed on this request" in answer.json()["error"]
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
@@ -686,7 +686,7 @@ def test_a_model_without_room_says_what_to_do(study):
     with client_of(app) as client:
         answer = client.get("/prompt.json", params={"text": "a"})
     assert answer.status_code == 503
-    assert "Ask for a shorter text" in answer.json()["error"]
+    assert "Use a shorter text" in answer.json()["error"]
 
 
 def test_a_panel_that_fails_costs_itself_alone(client, monkeypatch, caplog):

@@ -67,8 +67,9 @@ function layerColumns({ layer, columns }) {
 }
 
 function layerColumn(measure, values) {
-  const { name, help: title, width } = measure;
+  const { name, help: title } = measure;
   const head = measureHead(measure);
+  const width = Math.max(measure.width, 0.55 * head.length + 1.5); // rem; so that the head is not cut
   const cell = name === STATE.measure ? stateCell : (value) => measureCell(measure, value);
   const key = measure.kind === "token" ? (text) => text?.replace(/^[␣ ]+/, "").toLowerCase() ?? null : (value) => value;
   const number = isRange(measure);

@@ -7,7 +7,7 @@ import { memoryPatterns } from "./memory_patterns.js";
 import { valuePart } from "./memory_value.js";
 import { panelSections } from "./panels.js";
 import { similarPart } from "./memory_similar.js";
-import { term } from "./terms.js";
+import { term, withTerms } from "./terms.js";
 import { ownTextPart } from "./memory_text.js";
 import { agreesMark, cutText, missingStages, nextRankWords } from "./widgets.js";
 
@@ -79,7 +79,8 @@ function memorySummary(data) {
   const counted = `${whole(data.fired)} of ${whole(data.seen)}`;
   const rate = share(data.seen ? data.fired / data.seen : null);
   const fires = () =>
-    ["This ", term("memory"), " fires on ", h("strong", rate), " of ", term("prefix", "prefixes"), ` (${counted})`];
+    ["The ", term("key"), " of this ", term("memory"), " fires on ", h("strong", rate), " of ", term("prefix", "prefixes"),
+      ` (${counted})`];
   const numbers = () => ["; ", term("coefficient"), `: maximum ${real(data.maximum)}, mean ${real(data.mean)}`];
   const words = data.triggers.length || data.fired
     ? [fires(), numbers(), agreementWords(data.value), "."]
@@ -95,7 +96,8 @@ function memorySummary(data) {
 
 function agreementWords(value) {
   if (!value || value.agrees === null) return null;
-  return [`; ${nextRankWords(value)} (`, term("agreement"), ": ", agreesMark(value.agrees), ")"];
+  const rank = withTerms(nextRankWords(value), { trigger: ["trigger"], value: ["value"] });
+  return ["; ", rank, "; ", term("agreement"), ": ", agreesMark(value.agrees)];
 }
 
 // A link to the prompt page with the top trigger as text; an export has no such page.

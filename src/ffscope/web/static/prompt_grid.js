@@ -3,8 +3,8 @@ import { h, replace, visibleToken } from "./dom.js";
 import { GridTip } from "./prompt_tip.js";
 import { term } from "./terms.js";
 
-const READ_FROM = { output: "output (after the feed-forward layer)", residual: "residual (before the feed-forward layer)" };
-const COLOURS = { probability: "probability of the top token", rank: "rank of the final prediction", entropy: "entropy" };
+const READ_FROM = { output: "output (after the FF layer)", residual: "residual (before it)" };
+const COLOURS = { probability: "probability", rank: "rank", entropy: "entropy" };
 const RANK_DECADES = 4; // the colour fades out at rank 10,000
 
 // The intensity of a cell's colour, from 0 to 1: in all three, deeper means closer to certainty or to the final prediction.
