@@ -28,7 +28,7 @@ def usual_threads():
     [(2, 0, 2), (2, 0.3, 2), (2, 1, 1), (2, 2, 1), (2, 9, 1), (16, 4, 4), (16, 14, 2), (1.5, 0, 2), (0.5, 0, 1)],
 )
 def test_threads_are_the_cores_that_others_leave_free(cores, busy, threads):
-    assert free_threads(float(cores), float(busy), most=4) == threads
+    assert free_threads(float(cores), float(busy), maximum=4) == threads
 
 
 def test_they_are_chosen_anew_for_every_question(monkeypatch):

@@ -20,7 +20,7 @@ from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
 from ffscope.queries.memory import memory_page
 from ffscope.queries.search import SearchQuery, search
-from ffscope.web.rows import folded
+from ffscope.web.rows import merged_rows
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
 
@@ -190,7 +190,7 @@ def test_what_is_refused_is_a_sentence(client, path, status, said):
 def test_a_wrong_page_is_a_page(client, path):
     answer = client.get(path)
     assert answer.status_code == 404
-    assert "This cannot be shown" in answer.text
+    assert "This page cannot be shown" in answer.text
     assert "<script>" not in answer.text
 
 
@@ -219,7 +219,7 @@ def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
     with client_of(app_of(study.folder)) as client:
         answer = client.get("/L1/2.json")
     assert answer.status_code == 500
-    assert "Something went wrong" in answer.json()["error"]
+    assert "The server failed on this request" in answer.json()["error"]
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
@@ -232,7 +232,7 @@ def test_json_in_a_page_cannot_end_its_block():
 
 def test_the_same_text_is_folded(study):
     page = memory_page(study.folder, "L0.3")
-    rows = folded([page.triggers[0], page.triggers[1], page.triggers[0]])
+    rows = merged_rows([page.triggers[0], page.triggers[1], page.triggers[0]])
     assert [row.rank for row in rows] == [page.triggers[0].rank, page.triggers[1].rank]
     assert rows[0].folded == [page.triggers[0].rank]
 
@@ -686,7 +686,7 @@ def test_a_model_without_room_says_what_to_do(study):
     with client_of(app) as client:
         answer = client.get("/prompt.json", params={"text": "a"})
     assert answer.status_code == 503
-    assert "Ask for a shorter text" in answer.json()["error"]
+    assert "Use a shorter text" in answer.json()["error"]
 
 
 def test_a_panel_that_fails_costs_itself_alone(client, monkeypatch, caplog):

@@ -125,12 +125,12 @@ def serve(
 
     The pages open at once and the model loads meanwhile. With --no-model, or without torch, only what needs the model is missing.
     """
-    from ffscope.web.serving import Address, leave, serve
+    from ffscope.web.serving import Address, exit_now, serve
 
     queue = model_queue(study, live, reload)
     address = Address(host, port, token, tuple(name or ()))
-    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
-    leave()
+    serve(study, address, queue, started=lambda link: print_served(link, queue.status().why, browse=open_))
+    exit_now()
 
 
 @command()
