@@ -16,6 +16,7 @@ def manifest_entry(model: MemoryModel) -> dict[str, Any]:
     """The model's entry in a study's manifest."""
     return {
         "source": model.source,
+        **({"model_type": model.named_type} if model.named_type else {}),  # what another load needs
         "family": model.model_type,
         "layers": model.layers,
         "memories": list(model.memories),
