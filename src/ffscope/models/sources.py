@@ -113,7 +113,7 @@ def _read(
 ) -> tuple[Any, Callable[[], Any]]:
     """The model, and what reads its tokenizer, which not everybody needs."""
     checkpoint = find_checkpoint(source)
-    folder, arguments = ("", {}) if checkpoint else _locate(source, trust_remote_code)
+    folder, arguments = ("", {}) if checkpoint else _pretrained_arguments(source, trust_remote_code)
     if model_type is not None and (checkpoint or "gguf_file" in arguments):
         raise SourceError(
             f"--model-type is for a config.json without model_type; {source} has no config.json. Leave it out."
@@ -130,7 +130,7 @@ def _read(
         return _model(folder, kind, arguments), partial(_tokenizer, folder, arguments)
 
 
-def _locate(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
+def _pretrained_arguments(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
     """A source's folder or hub name, and the arguments that every `from_pretrained` of it takes."""
     folder, gguf = locate(source)
     arguments: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"gguf_file": gguf} if gguf else {})}
