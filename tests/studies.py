@@ -1,6 +1,7 @@
 """Small studies of tiny models, for the tests that read them."""
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -9,6 +10,7 @@ import numpy as np
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
+from ffscope.study.folder import Study
 
 WORDS = " the cat sat on a mat and it saw of dog why bird flew <b>by</b> [sang] song old was late"
 HOSTILE = "Hi <script>alert(1)</script> \x1b[31mred \u202eevil <img src=x onerror=alert(2)> end."
@@ -30,6 +32,11 @@ def make_study(model, folder, *, hostile=False, documents=60, **asked):
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
     asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
     return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **asked)
+
+
+def copy_of(study, folder):
+    """A study of one's own, to be changed."""
+    return Study.open(shutil.copytree(study.folder, folder / "study"))
 
 
 def end_early(folder):

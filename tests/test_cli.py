@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tiny
+from command_line import ffscope
 from ffscope.cli import app
 
 
@@ -20,7 +21,7 @@ def folder(tmp_path_factory, tokenizer):
     return str(folder)
 
 
-def ffscope(*args: str) -> subprocess.CompletedProcess:
+def in_a_process(*args: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "ffscope", *args], capture_output=True, text=True, timeout=120)
 
 
@@ -28,7 +29,7 @@ def test_help_is_quick_and_does_not_import_torch():
     times = []
     for _ in range(3):
         start = time.perf_counter()
-        result = ffscope("--help")
+        result = in_a_process("--help")
         times.append(time.perf_counter() - start)
         assert result.returncode == 0
     assert min(times) < 1
@@ -100,6 +101,14 @@ def test_debug_shows_the_traceback():
         result = ffscope(*args)
         assert "Traceback" in result.stderr
         assert result.returncode != 0
+
+
+def test_a_process_ends_with_the_sentence_or_the_traceback():
+    args = ("show", "./nowhere", "L0.0")  # which needs no torch
+    for result in (in_a_process(*args), in_a_process(*args, "--debug")):
+        assert "holds no study" in result.stderr
+        assert ("Traceback" in result.stderr) is ("--debug" in result.args)
+        assert result.returncode == (1 if "--debug" in result.args else 2)
 
 
 def test_hostile_tokens_do_not_reach_the_terminal(tmp_path, tokenizer):
