@@ -165,19 +165,14 @@ def test_triggers_says_what_is_wrong(folder, tmp_path, options, message):
     assert not (tmp_path / "study").exists()
 
 
-def test_who_interrupts_a_study_is_told_that_nothing_is_lost(folder, tmp_path):
-    """In a process of its own, since typer ends the program itself."""
+def test_who_interrupts_a_study_is_told_that_nothing_is_lost(folder, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("The cat sat. On the mat it sat.")
-    code = """
-import sys
-import ffscope.cli, ffscope.pipeline
-def interrupted(*_, **__): raise KeyboardInterrupt
-ffscope.pipeline.run = interrupted
-sys.argv = ["ffscope", "run", sys.argv[1], "--corpus", sys.argv[2], "--out", sys.argv[3]]
-ffscope.cli.main()
-"""
-    command = [sys.executable, "-c", code, folder, str(tmp_path / "a.txt"), str(tmp_path / "study")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ffscope.pipeline.run", interrupted)
+    result = ffscope("run", folder, "--corpus", tmp_path / "a.txt", "--out", tmp_path / "study")
     assert result.returncode == 130
     assert "Interrupted. What the study has is kept" in result.stderr
     assert "Traceback" not in result.stderr
