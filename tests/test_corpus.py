@@ -239,13 +239,13 @@ def test_text_without_white_space_is_read(tmp_path):
 def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, packing, character):
     file = packed(tmp_path / f"a.txt{packing}", character * (47 * 2**20 + 5))  # a few characters over whole blocks
     updates = []
-    start = time.perf_counter()
+    start = time.process_time()
     with (
         Study.writing(tmp_path / "study", {"source": "none"}) as study,
         pytest.raises(CorpusError, match=rf"a\.txt{packing} gives no sentence to search: 0 documents"),
     ):
         write_sentences(study, tokenizer, CorpusOptions(corpus=str(file)), progress=updates.append)
-    assert time.perf_counter() - start < 10  # it was a minute
+    assert time.process_time() - start < 10  # it was a minute
     assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
     assert updates[0].detail.endswith("0.0 MB unpacked")
 

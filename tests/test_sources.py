@@ -230,6 +230,7 @@ def test_a_cache_without_room(tmp_path, monkeypatch):
 
 
 @pytest.mark.bundled
+@pytest.mark.slow
 def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, monkeypatch):
     """Converted once, loaded in seconds after that, with the logits that transformers gets from the GGUF file itself."""
     import importlib.util

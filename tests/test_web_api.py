@@ -46,10 +46,11 @@ def test_every_page_has_a_described_twin():
 
 # schemathesis draws by `random` inside, which hypothesis finds fault with.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+@pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_answer_is_as_described(described, method, path):
+def test_every_answer_is_as_described(described, method, path, examples):
     @settings(
-        max_examples=60,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,
