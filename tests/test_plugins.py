@@ -31,12 +31,15 @@ PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 # All that the tests ask of the environment with the plugin, in one process.
 LOOK = """
 import json, sys
+from contextlib import nullcontext
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from command_line import ffscope
+from studies import undrawn
 outputs = {{}}
 for words in {commands!r}:
-    result = ffscope(*words)
+    with undrawn() if words[0] == "run" else nullcontext():
+        result = ffscope(*words)
     assert result.returncode == 0, result.stderr
     outputs[" ".join(words)] = result.stdout
 from explorer import app_of, client_of
