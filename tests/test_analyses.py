@@ -789,7 +789,7 @@ def test_ranking_takes_the_lower_of_equal_tokens_first(levels):
         assert ranks.tolist() == [row.index(token) + 1 for row in order]
 
 
-@pytest.mark.parametrize("name", [name for name in tiny.TABLE if name != "vit"])
+@pytest.mark.parametrize("name", tiny.sweep(name for name in tiny.TABLE if name != "vit"))
 def test_which_families_see_what_comes_after(name):
     both_ways = ("bert", "roberta", "distilbert", "modernbert", "t5", "t5 gated", "bart")
     assert make_memory_model(tiny.make(name)).causal is (name not in both_ways)

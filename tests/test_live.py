@@ -164,7 +164,7 @@ def test_about(tokenizer):
     assert live.spell([4, 5, 2]) == ["␣", "a", "<s>"]
 
 
-@pytest.mark.parametrize("name", tiny.TABLE)
+@pytest.mark.parametrize("name", tiny.sweep(tiny.TABLE))
 def test_every_model_can_say_what_it_is(name, tokenizer):
     about = live_of(name, None if name == "vit" else tokenizer).about()
     assert about.can_generate == (name in WRITERS)
@@ -180,7 +180,7 @@ def test_a_lens_that_is_not_there(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("name", "bos"), [*((name, True) for name in TEXTS), *((name, False) for name in ("gpt2", "t5", "bart", "olmoe"))]
+    ("name", "bos"), [*tiny.sweep(TEXTS, True), *((name, False) for name in ("gpt2", "t5", "bart", "olmoe"))]
 )
 def test_coefficients_are_those_of_one_trace_a_sentence(name, bos, tokenizer):
     live = live_of(name, tokenizer, bos=bos)
@@ -215,7 +215,7 @@ def count_passes(live, monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", tiny.sweep(CAUSAL))
 def test_sentences_of_many_lengths_are_one_pass_of_a_causal_model(name, tokenizer, monkeypatch):
     live = live_of(name, tokenizer)
     assert live.model.causal
@@ -373,7 +373,7 @@ def test_the_grid_is_what_a_plain_loop_reads(name, of, tokenizer, monkeypatch):
     assert all(reading.spellings[str(id)] == token for id, token in zip(reading.ids, reading.tokens, strict=True))
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", tiny.sweep(TEXTS))
 def test_the_distribution_is_the_models_own_before_and_after(name, tokenizer):
     live = live_of(name, tokenizer)
     inputs = inputs_of(live.model, TEXT)
@@ -431,7 +431,7 @@ def test_steps_are_of_the_run_with_the_interventions(tokenizer):
 WIDE = {"zero": ["L0.3"], "scale": {"L1": -2.5}, "set": {"L0.7": 1.5}}
 
 
-@pytest.mark.parametrize("name", [*TEXTS])
+@pytest.mark.parametrize("name", tiny.sweep(TEXTS))
 @pytest.mark.parametrize("positions", ["", "-1", "0,3,-2"])
 def test_whole_layers_and_positions_are_those_of_an_edit(name, positions, tokenizer):
     live = live_of(name, tokenizer)
@@ -532,7 +532,7 @@ def parts(why):
     return why.start + why.bias + sum(layer.ff + layer.rest for layer in why.layers)
 
 
-@pytest.mark.parametrize("name", PRE_NORM)
+@pytest.mark.parametrize("name", tiny.sweep(PRE_NORM))
 def test_the_parts_add_up_to_the_difference(name, tokenizer):
     live = live_of(name, tokenizer)
     for position in (-1, 2):
@@ -663,7 +663,7 @@ def test_the_pushes_on_a_token_are_those_of_the_weights(name, tokenizer):
     assert ranked.logit == pytest.approx(trace.logits[0, -1, ranked.target.id].item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", tiny.sweep(TEXTS))
 def test_every_model_ranks_its_memories(name, tokenizer):
     live = live_of(name, tokenizer)
     ranked = live.memories(TEXT, count=5)
@@ -831,7 +831,7 @@ def hostile(model):
     return model
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", tiny.sweep(WRITERS))
 def test_generated_text_is_greedy(name, tokenizer, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that its warnings are heard here
     live = Live(make_memory_model(hostile(tiny.make(name)), tokenizer), bos=True)

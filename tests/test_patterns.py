@@ -632,6 +632,7 @@ def planted_score(folder, **asked):
 
 
 @encoder
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_planted_patterns_are_found(tmp_path):
     found = planted_score(tmp_path / "study", seed=11, sentences=5000, each=8, nothing=60, topics=False)

@@ -22,11 +22,10 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, options_of, run, triggers
 from ffscope.progress import no_progress
-from ffscope.report.drawn_figure import DrawnFigure
 from ffscope.stages.mutation import MutationOptions
 from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
-from studies import make_study, write_corpus
+from studies import make_study, undrawn, write_corpus
 
 SEARCHING = SearchOptions(top=6)
 STAGES = [stage.name for stage in stages_in_run()]
@@ -52,9 +51,8 @@ def accounts(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures():
-    """Drawing takes longer than all else of such a study, and is tested with the report."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DrawnFigure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
+    """They are tested with the report."""
+    with undrawn():
         yield
 
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pyarrow.parquet as pq
@@ -11,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tiny
+from command_line import ffscope
 from ffscope import read
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
@@ -116,7 +115,5 @@ def test_no_name_in_a_study_is_obeyed_by_a_terminal(study, tmp_path):
     manifest["model"]["source"] = "\x1b]0;pwn\x07\u202e"
     (copy / "study.json").write_text(json.dumps(manifest))
     for command in (["show", str(copy), "L0.2"], ["values", str(copy)]):
-        result = subprocess.run(
-            [sys.executable, "-m", "ffscope", *command], capture_output=True, text=True, timeout=120
-        )
+        result = ffscope(*command)
         assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout + result.stderr)

@@ -9,18 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 import ffscope
-from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
 from ffscope.queries.memory import memory_page
 from ffscope.queries.search import SearchQuery, ranges, search, sorts
 from ffscope.queries.tables import Tables, reading
 from ffscope.tokens import visible
+from studies import copy_of
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tokenizer):
-    return explored_study(tokenizer, tmp_path_factory.mktemp("search"))
+def study(explored, tmp_path_factory):
+    return copy_of(explored, tmp_path_factory.mktemp("search"))
 
 
 @pytest.fixture(scope="module", params=["where they lie", "in memory"])

@@ -204,6 +204,7 @@ def test_an_adapter_is_not_a_model(tmp_path):
 
 
 @pytest.mark.bundled
+@pytest.mark.slow
 def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, monkeypatch):
     """Converted once, loaded in seconds after that, with the logits that transformers gets from the GGUF file itself."""
     import time

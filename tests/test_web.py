@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ffscope
-from explorer import app_of, client_of, explored_study, served, tiny_model
+from explorer import app_of, client_of, served, tiny_model
 from ffscope.html import block, dumped
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
@@ -21,13 +21,14 @@ from ffscope.queries.annotations import read
 from ffscope.queries.memory import memory_page
 from ffscope.queries.search import SearchQuery, search
 from ffscope.web.rows import merged_rows
+from studies import copy_of
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tokenizer):
-    return explored_study(tokenizer, tmp_path_factory.mktemp("web"))
+def study(explored, tmp_path_factory):
+    return copy_of(explored, tmp_path_factory.mktemp("web"))
 
 
 @pytest.fixture(scope="module")
