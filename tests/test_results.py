@@ -59,7 +59,7 @@ def test_what_is_not_there_is_named(study, tmp_path):
         opened.table("negative_triggers")
     with pytest.raises(MemoryNameError):
         opened.triggers("12.345")
-    with pytest.raises(StudyError, match="holds no study"):
+    with pytest.raises(StudyError, match="is not a study"):
         ffscope.open(tmp_path)
 
 
@@ -93,7 +93,7 @@ def test_a_summary_older_than_a_stage_is_made_anew(study, tmp_path):
 
 def test_a_study_draws_itself_and_escapes_what_it_shows(study):
     html = ffscope.open(study.folder)._repr_html_()
-    assert html.count("<li>") == 6
+    assert html.count("<tr>") == 10
     assert "<b>" not in html
 
 
