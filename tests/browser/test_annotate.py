@@ -342,7 +342,7 @@ def test_a_program_cannot_sign(browse, desk):
     page = browse(address)
     page.get_by_label("Your name").fill("machine")
     page.get_by_role("button", name="Begin").click()
-    expect(page.get_by_role("alert")).to_contain_text("not a person's name")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be a person's name")
     page.get_by_label("Your name").fill("ada")
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("0 of 12 done")).to_be_visible()

@@ -176,7 +176,7 @@ def test_a_table_is_sorted_and_filtered_without_a_server(browse, folder):
     head = page.get_by_role("columnheader", name="Maximum")
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "descending")
-    page.get_by_label("Fires, %, from").fill("30")
+    page.get_by_label("Firing rate, %, from").fill("30")
     expect(page.get_by_role("status").filter(has_text="of 22 memories")).to_be_visible()
     first = page.get_by_role("region", name="Memories of this layer").get_by_role("rowheader").first.inner_text()
     again = browse(page.url)

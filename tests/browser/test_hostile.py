@@ -22,7 +22,7 @@ from ffscope.pipeline import run
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
 from ffscope.web.export import export
-from studies import sign_otherwise, write_corpus
+from studies import sign_otherwise, undrawn, write_corpus
 
 pytestmark = pytest.mark.browser
 SCRIPT = "<script>window.__hit=1;alert(1)</script>"
@@ -61,16 +61,17 @@ def hostile(tmp_path_factory, tokenizer):
             row = {**json.loads(line), "title": f"{SCRIPT}{MARKS}", "topic": IMAGE}
             out.write(json.dumps(row).encode() + b"\n")
         out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
-    made = run(
-        tiny_model(tokenizer),
-        CorpusOptions(str(folder / "corpus.jsonl")),
-        folder / "study",
-        search=SearchOptions(top=6),
-        examples=40,
-        mutation_memories=4,
-        mutation_triggers=5,
-        encoder="model",
-    )
+    with undrawn():  # until the study is as bad as it gets
+        made = run(
+            tiny_model(tokenizer),
+            CorpusOptions(str(folder / "corpus.jsonl")),
+            folder / "study",
+            search=SearchOptions(top=6),
+            examples=40,
+            mutation_memories=4,
+            mutation_triggers=5,
+            encoder="model",
+        )
     assert made.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
     spoil(made.folder)
     study = ffscope.open(made.folder).study

@@ -375,11 +375,17 @@ USABLE = """() => [...document.querySelectorAll("a[href], button, input, textare
 NUMBERED = f"({USABLE})().forEach((one, i) => {{ one.dataset.number = i; }})"
 
 
-def test_tab_leads_to_everything_that_can_be_used(browse, site):
+def with_all_answers(browse, site):
+    """A memory's page with everything that the model is asked for: what is drawn again would lose its number."""
     page = browse(f"{site}/L1/4?text=a")
     expect(page.get_by_text("Every token is coloured")).to_be_visible()
     expect(page.locator(".own-text")).to_contain_text("of 1 token")
     expect(page.get_by_text("cosine").first).to_be_visible()
+    return page
+
+
+def test_tab_leads_to_everything_that_can_be_used(browse, site):
+    page = with_all_answers(browse, site)
     page.evaluate(NUMBERED)
     count = page.evaluate(f"({USABLE})().length")
     assert count > 40
@@ -393,11 +399,7 @@ def test_tab_leads_to_everything_that_can_be_used(browse, site):
 
 
 def test_everything_that_can_be_used_has_a_name(browse, site):
-    page = browse(f"{site}/L1/4?text=a")
-    expect(page.locator(".own-text")).to_contain_text("of 1 token")
-    expect(
-        page.get_by_text("cosine").first
-    ).to_be_visible()  # the last that the model is asked for: nothing moves behind it
+    page = with_all_answers(browse, site)
     page.evaluate(NUMBERED)
     for one in page.locator("[data-number]").all():
         said = one.aria_snapshot().splitlines()[0]

@@ -116,15 +116,21 @@ def test_a_stage_that_is_missing_says_what_to_run(browse, copy):
     with served(app_of(copy)) as address:
         page = browse(address)
         said = page.get_by_role("main")
-        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy.name}.")
+        expect(said).to_contain_text(
+            f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
+        )
         expect(said).to_contain_text(f"The figures have not been drawn yet. Run ffscope report {copy.name}.")
         expect(said).to_contain_text("Without patterns: It was <b>too</b> late.")
         expect(said).not_to_contain_text("Mutation")
         expect(page.get_by_role("heading", name="Predictive values")).to_have_count(0)
         page.goto(f"{address}/L0/3")
-        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy.name}.")
+        expect(said).to_contain_text(
+            f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
+        )
         page.goto(f"{address}/L1")
-        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy.name}.")
+        expect(said).to_contain_text(
+            f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
+        )
         expect(page.get_by_role("columnheader", name="Top token")).to_have_count(0)
 
 

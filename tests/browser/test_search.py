@@ -9,13 +9,13 @@ from playwright.sync_api import expect
 
 from browser.pages import cells, numbers
 from ffscope.live.model import Live
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 
 pytestmark = pytest.mark.browser
 
 
 def found_by(study, **asked):
-    return search(study, Wanted.parse(asked))
+    return search(study, SearchQuery.parse(asked))
 
 
 def names_shown(page):
@@ -130,8 +130,8 @@ def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
     page.get_by_label("A pattern contains").fill(asked["pattern"])
     page.get_by_label("Kind").select_option(asked["kind"])
     page.get_by_text("Filter by measures").click()
-    page.get_by_label("Fires, from").fill("0.2")
-    page.get_by_label("Fires, to").fill("0.9")
+    page.get_by_label("Firing rate, from").fill("0.2")
+    page.get_by_label("Firing rate, to").fill("0.9")
     page.get_by_label("Highest probability, to").fill("0.05")
     press_search(page)
     found = found_by(study, **{**asked, "sort": ""})
@@ -144,7 +144,7 @@ def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
     expect(again.get_by_role("region", name="Results")).to_be_visible()
     shows(again, found_by(study, **asked))
     expect(again.get_by_label("A pattern contains")).to_have_value(asked["pattern"])
-    expect(again.get_by_label("Fires, from")).to_have_value("0.2")
+    expect(again.get_by_label("Firing rate, from")).to_have_value("0.2")
     again.get_by_role("columnheader", name="Maximum").get_by_role("button").click()
     expect(again.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "ascending")
     shows(again, found_by(study, **{**asked, "sort": "-maximum"}))

@@ -11,7 +11,7 @@ from typing import Any
 from ffscope.errors import FfscopeError
 from ffscope.queries.tables import Tables
 from ffscope.study.folder import Study
-from ffscope.study.public import hiding, public
+from ffscope.study.public import path_hider, public
 from ffscope.tokens import visible
 from ffscope.web.about import about
 
@@ -39,7 +39,7 @@ class OpenStudy:
         self._version: tuple[int, ...] = ()
         self._tables: Tables | None = None
         self._cache: dict[str, Any] = {}
-        self._hide = hiding(Study(folder, {}))
+        self._hide = path_hider(Study(folder, {}))
 
     @property
     def tables(self) -> Tables:
@@ -68,7 +68,7 @@ class OpenStudy:
             if self._tables is None or version != self._version:
                 study = Study.open(self.folder)
                 self._tables = Tables(public(study))
-                self._hide = hiding(study)
+                self._hide = path_hider(study)
                 self._version, self._cache = version, {}
                 threading.Thread(target=self._warm_up, args=(self._tables,), daemon=True).start()
             return self._tables, self._cache

@@ -17,7 +17,7 @@ from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS, Pattern
 from ffscope.queries.annotations import done_by, drafts_begun, read
 from ffscope.queries.prefixes import first_triggers
 from ffscope.queries.tables import Tables, checked
-from ffscope.report.patterns import beside
+from ffscope.report.patterns import with_annotator
 from ffscope.web.dependencies import Annotator, Layer, Number, html_page, response_docs, served_study
 from ffscope.web.drawing import Drawing
 from ffscope.web.parameters import takes
@@ -99,7 +99,7 @@ def tasks_response(tables: Tables, annotator: str, memories: list[Memory]) -> Ta
     people = {name: len(annotated) for name, annotated in everyone.items()}
     if not annotator.strip():
         return TasksResponse("", people, [Task(str(memory), False, False) for memory in memories], 0)
-    name = drafts.reader(study, annotator)
+    name = drafts.checked_reader(study, annotator)
     done, begun = everyone.get(name, set()), drafts_begun(study, name)
     tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
     return TasksResponse(name, people, tasks, sum(task.done for task in tasks))
@@ -107,14 +107,14 @@ def tasks_response(tables: Tables, annotator: str, memories: list[Memory]) -> Ta
 
 def task_response(tables: Tables, memory: Memory, annotator: str) -> TaskResponse:
     """The triggers of one memory, and what a person has marked in them."""
-    study, name = tables.study, drafts.reader(tables.study, annotator)
+    study, name = tables.study, drafts.checked_reader(tables.study, annotator)
     checked(study, memory)
     annotation = next((entry for entry in read(study, memory) if entry.annotator == name), None)
     steps = drafts.steps(study, name, memory)
     patterns = annotation.patterns if annotation else ()
     saved = [DraftPattern(pattern.kind, pattern.description, list(pattern.covers)) for pattern in patterns]
     # A draft saved after the annotation takes its place.
-    newest = steps[-1] if steps and (annotation is None or steps[-1].made > annotation.made) else None
+    newest = steps[-1] if steps and (annotation is None or steps[-1].made > annotation.time) else None
     return TaskResponse(
         memory=str(memory),
         triggers=[prefix_row(trigger) for trigger in first_triggers(tables, [memory], count=TRIGGERS)[memory]],
@@ -132,7 +132,7 @@ def figure_response(tables: Tables, annotator: str, summary: dict[str, Any]) -> 
     """Figure 2: the automatic patterns as in the report, and the person's annotations as they are now."""
     from ffscope.report.drawn_figure import draw as draw_figure
 
-    entry = beside(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
+    entry = with_annotator(tables.study, summary.get("patterns", {}), drafts.checked_reader(tables.study, annotator))
     if entry is None:
         return FigureResponse(None)
     drawn = draw_figure("patterns", {"patterns": entry})
@@ -182,7 +182,7 @@ def done(request: Request, layer: Layer, number: Number, annotation: AnnotationB
         Pattern(pattern.kind or "", pattern.description, tuple(pattern.covers)) for pattern in annotation.patterns
     ]
     study = served_study(request).tables.study
-    return Json(Saved(write(study, annotation.annotator, Memory(layer, number), patterns).made))
+    return Json(Saved(write(study, annotation.annotator, Memory(layer, number), patterns).time))
 
 
 @router.get("", include_in_schema=False)

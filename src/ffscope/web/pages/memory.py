@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from ffscope.memory_name import Memory
 from ffscope.queries.memory import MemoryPage, Value, memory_page, neighbours, random_memory, searched
 from ffscope.queries.mutation import Mutation, mutation_of
-from ffscope.queries.patterns import Found
+from ffscope.queries.patterns import AnnotatedPattern
 from ffscope.queries.similar import Similar, similar
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import stages
@@ -43,7 +43,7 @@ class MemoryResponse:
     histogram: list[int]
     histogram_edges: list[float]
     value: Value | None
-    patterns: list[Found] | None
+    patterns: list[AnnotatedPattern] | None
     triggers: list[Row]
     quantiles: list[Row]
     sample: list[Row]

@@ -13,7 +13,7 @@ from ffscope.live.responses import Promoters
 from ffscope.memory_name import Memory, parse_layers
 from ffscope.queries import search as queries
 from ffscope.queries.layer import measures_of
-from ffscope.queries.search import Promoted, Wanted
+from ffscope.queries.search import Promoted, SearchQuery
 from ffscope.queries.search_index import SearchIndex, search_index
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import measures
@@ -83,7 +83,7 @@ class SearchIndexResponse:
     missing: list[MissingStage]
 
 
-def search_response(tables: Tables, wanted: Wanted) -> SearchResponse:
+def search_response(tables: Tables, wanted: SearchQuery) -> SearchResponse:
     """The JSON of a search."""
     matches = queries.search(tables, wanted)
     rows = [
@@ -99,7 +99,7 @@ def search_response(tables: Tables, wanted: Wanted) -> SearchResponse:
     return SearchResponse(matches.count, round(1000 * matches.seconds), rows, _query(wanted))
 
 
-def _query(wanted: Wanted) -> dict[str, Any]:
+def _query(wanted: SearchQuery) -> dict[str, Any]:
     """The parameters of the search; each choice is under its own name."""
     query = dict(vars(wanted))
     choices = query.pop("choices")
@@ -186,7 +186,7 @@ def search(
         "sort": sort,
     }
     return Json(
-        search_response(served_study(request).tables, Wanted.parse(words | filters, limit=limit, offset=offset))
+        search_response(served_study(request).tables, SearchQuery.parse(words | filters, limit=limit, offset=offset))
     )
 
 
