@@ -75,16 +75,19 @@ def test_trace_tells_the_story_of_a_prompt(folder):
     [
         (["check", "./nowhere"], "error: There is no file or folder ./nowhere"),
         (["trace", "FOLDER", ""], "error: The text has no tokens"),
-        (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included, and this model takes 41"),
+        (["trace", "FOLDER", "a" * 60], "error: The text has 61 tokens, BOS included; this model takes at most 41"),
         (["trace", "FOLDER", "a", "--lens", "magic"], "'magic' is not one of 'norm', 'raw'"),
         (["trace", "FOLDER", "a", "--layers", "1-3"], "error: There are no layers 1-3. This model has layers 0 to 2."),
-        (["trace", "FOLDER", "a", "--layers", "last"], "error: 'last' names no layers. Write numbers and ranges"),
+        (
+            ["trace", "FOLDER", "a", "--layers", "last"],
+            "error: 'last' is not a range of layers. Expected numbers and ranges",
+        ),
         (["trace", "FOLDER", "a", "--dtype", "float1"], "'float1' is not one of 'auto', 'float32'"),
         (
             ["trace", "FOLDER", "a", "--layers", "2-1"],
-            "error: '2-1' runs backwards. Write the smaller number first, '1-2'",
+            "error: '2-1' is a descending range. Write the smaller number first: '1-2'",
         ),
-        (["trace", "FOLDER", "a", "--layers", ""], "error: '' names no layers"),
+        (["trace", "FOLDER", "a", "--layers", ""], "error: '' is not a range of layers"),
         (["check", ""], "error: No model was named."),
     ],
 )

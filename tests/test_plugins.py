@@ -19,7 +19,7 @@ import tiny
 from ffscope import read
 from ffscope.options.fields import Help
 from ffscope.queries.layer import layer_rows
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 from ffscope.queries.tables import reading
 from ffscope.report import catalogue
 from ffscope.stages import registry
@@ -79,13 +79,13 @@ def expected_shares(study):
 
 def test_an_installed_stage_is_everywhere(python, study):
     assert "documents" in called(python, "-m", "ffscope", "--help")
-    assert "stand in one document" in called(python, "-m", "ffscope", "documents", "--help")
+    assert "largest share of a memory's triggers" in called(python, "-m", "ffscope", "documents", "--help")
     assert "one_document.parquet" in called(python, "-m", "ffscope", "documents", study.folder)
     rows = pq.read_table(study.path("one_document.parquet")).to_pylist()
     shares = {(row["layer"], row["memory"]): row["share"] for row in rows}
     assert shares == pytest.approx(expected_shares(study))
     called(python, "-m", "ffscope", "report", study.folder)
-    assert "Triggers of a memory that stand in one document" in study.path("report.html").read_text()
+    assert "Triggers of a memory that come from one document" in study.path("report.html").read_text()
     assert "one_document" in json.loads(study.path("summary.json").read_text())
     where = ("--where", "one_document=0.01..", "--sort", "one_document", "--json")
     matches = json.loads(called(python, "-m", "ffscope", "search", study.folder, *where))
@@ -107,7 +107,7 @@ def test_an_installed_stage_is_on_the_pages(python, study):
     assert "one_document" in [measure["name"] for measure in seen["about"]["measures"]]
     panel = next(panel for panel in page["panels"] if panel["stage"] == "documents")
     assert (panel["title"], panel["kind"]) == ("Documents", "text")
-    assert "of its triggers stand in document" in panel["data"]
+    assert "of its triggers come from document" in panel["data"]
     assert seen["found"]["count"] == len(expected_shares(study))
     assert seen["figures"][-1] == "one_document"
     assert overview["findings"][-1]["finding"] == "Triggers of a memory in one document, best layer"
@@ -197,27 +197,27 @@ GIVEN = {
 REASONS = {
     "broken": "it cannot be imported: RuntimeError: no such <thing>",
     "other": "expected a Stage, found str",
-    "taken": "the name 'values' is taken",
-    "command": "the name 'serve' is taken",
-    "own": "the name 'own' is taken",
-    "odd": "'Fresh; DROP' is no name: expected small letters, digits and underscores",
-    "keyword": "'class' is no name",
-    "no way": "it has to name what runs it",
-    "two ways": "it has to name what runs it",
+    "taken": "the name 'values' is already used",
+    "command": "the name 'serve' is already used",
+    "own": "the name 'own' is already used",
+    "odd": "'Fresh; DROP' is not a valid name: expected lower-case letters, digits and underscores",
+    "keyword": "'class' is not a valid name",
+    "no way": "expected exactly one of rows, run and observe",
+    "two ways": "expected exactly one of rows, run and observe",
     "no table": "it declares no table to write",
-    "table": "its table 'triggers' is another stage's",
-    "type": "its column 'layer' has the type 'float16'",
-    "plain options": "are no dataclass",
+    "table": "its table 'triggers' belongs to another stage",
+    "type": "its column 'layer' has type 'float16'",
+    "plain options": "are not a dataclass",
     "required": "its option 'word' has no default",
-    "option": "the name of its option 'top' is taken",
-    "measure": "the name of its measure 'fires' is taken",
-    "twice": "the name of its measure 'm' is taken",
-    "field": "the name of its measure 'sort' is taken",
-    "source": "its measures are over 'values', which is no table of its own",
-    "kind": "its measure 'm' is of the kind 'number'",
-    "choices": "its measure 'm' needs choices",
-    "mean": "the mean of its measure 'm'",
-    "needs": "it needs 'nothing', and there is no such stage",
+    "option": "the name of its option 'top' is already used",
+    "measure": "the name of its measure 'fires' is already used",
+    "twice": "the name of its measure 'm' is already used",
+    "field": "the name of its measure 'sort' is already used",
+    "source": "its measures use the source 'values', which is not one of its tables",
+    "kind": "its measure 'm' has kind 'number'",
+    "choices": "its measure 'm' must have choices",
+    "mean": "its measure 'm' has a mean",
+    "needs": "it needs the stage 'nothing', which does not exist",
 }
 
 
@@ -308,7 +308,7 @@ def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(stu
     with reading(study.folder) as tables:
         monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
         fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
-        found = search(tables, Wanted.parse({"often": "no", "half": "1..2"}))
+        found = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
         assert found.count == list(fired.values()).count(False)
         assert all("lost" not in match.measures for match in found.rows)
         assert {type(match.measures["half"]) for match in found.rows} <= {float}

@@ -12,7 +12,7 @@ from ffscope.errors import SourceError
 from ffscope.report.command import reproduce
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
-from ffscope.study.public import hiding, public, public_name
+from ffscope.study.public import path_hider, public, public_name
 from ffscope.web.app import make_app
 from ffscope.web.export import export
 from ffscope.web.guard import Rules
@@ -137,14 +137,14 @@ def test_a_study_that_is_gone_is_not_named_by_its_path(secret, tmp_path):
         (folder / "study.json").unlink()
         answer = client.get("/index.json")
         assert answer.status_code == 409
-        assert "study holds no study" in answer.text
+        assert "study is not a study" in answer.text
         says_no_place(answer.text, secret)
         assert str(tmp_path) not in answer.text
 
 
 def test_words_that_are_no_paths_stay_as_they_are(tmp_path):
     manifest = {"model": {"source": "model"}, "corpus": {"source": "a"}, "settings": {}, "stages": {}}
-    hide = hiding(Study(tmp_path / "study", manifest))
+    hide = path_hider(Study(tmp_path / "study", manifest))
     assert hide("a model of a study") == "a model of a study"
 
 

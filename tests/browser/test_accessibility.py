@@ -16,7 +16,7 @@ SIZES = {1440: 900, 400: 800}
 REPORT = "report.html"
 # Files of an export and the report, and what is there when they are drawn.
 FILES = {
-    "index.html": "How it was made",
+    "index.html": "How this study was made",
     "L1/index.html": "22 memories",
     "L1/4.html": "Similar memories",
     "search.html?q=a": "66 memories",

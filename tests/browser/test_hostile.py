@@ -147,7 +147,7 @@ def test_the_overview_shows_it_as_text(browse, harm):
     expect(page.get_by_role("heading", level=1)).to_contain_text(IMAGE)
     expect(page.get_by_role("heading", level=1)).to_contain_text("<202E>")
     expect(page.locator("figure canvas").last).to_be_visible()
-    page.get_by_text("How it was made").click()
+    page.get_by_text("How this study was made").click()
     expect(page.get_by_role("main")).to_contain_text("lines that are not UTF-8")
     is_unharmed(page)
 
@@ -165,12 +165,12 @@ def test_a_memory_shows_it_as_text(browse, harm, name):
     page = opened(browse, f"{harm}/{name}?text=%3Cscript%3Ealert(1)%3C/script%3E")
     expect(page.get_by_role("article").first).to_contain_text("<script>window.__hit")
     expect(page.get_by_role("article").first).to_contain_text("<202E>evil<2066>")
-    expect(page.get_by_text("All numbers")).to_be_visible()
+    expect(page.get_by_text("All coefficients")).to_be_visible()
     page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
     for button in page.get_by_role("button", name="Paragraph").all():
         button.click()
     expect(page.get_by_role("mark").first).to_be_visible()
-    more = page.get_by_role("button", name="Show what")
+    more = page.get_by_role("button", name="Show the text")
     for _ in range(more.count()):
         more.first.click()
     expect(more).to_have_count(0)
@@ -250,7 +250,7 @@ def test_an_error_obeys_nothing(browse, harm):
     is_unharmed(page)
     for path in ("/%3Cscript%3Ealert(1)%3C/script%3E", "/L1/99", "/L1/%E2%80%AE", "/search%00"):
         page.goto(f"{harm}{path}")
-        expect(page.get_by_role("heading", name="This cannot be shown")).to_be_visible()
+        expect(page.get_by_role("heading", name="This page cannot be shown")).to_be_visible()
         is_unharmed(page)
 
 

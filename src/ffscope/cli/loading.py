@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
     """The model of a new study. Errors in the folder or the corpora are raised before it is loaded."""
     from ffscope.corpus.documents import Corpus
-    from ffscope.study.folder import refuse_foreign
+    from ffscope.study.folder import check_folder_is_free
 
-    refuse_foreign(out)
+    check_folder_is_free(out)
     for source in (corpus.corpus, corpus.held_out):
         if source is not None:
             Corpus(source)
@@ -34,7 +34,13 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
     with working(f"Loading {model} …"):
         from ffscope.models import loading
 
-        return loading.load(model, load.device, load.dtype, trust_remote_code=load.trust_remote_code)
+        return loading.load(
+            model,
+            load.device,
+            load.dtype,
+            trust_remote_code=load.trust_remote_code,
+            model_type=load.model_type,
+        )
 
 
 def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
@@ -46,7 +52,13 @@ def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
     recorded = study.manifest["model"]
     source = reload.model or recorded["source"]
     try:
-        return load_model(source, LoadOptions(reload.trust_remote_code, reload.device, recorded["dtype"]))
+        how = LoadOptions(
+            trust_remote_code=reload.trust_remote_code,
+            model_type=reload.model_type or recorded.get("model_type"),
+            device=reload.device,
+            dtype=recorded["dtype"],
+        )
+        return load_model(source, how)
     except SourceError as error:
         if reload.model is not None:
             raise
@@ -77,9 +89,9 @@ def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live"
 
     loaded = load_again(folder, reload)
     from ffscope.live.model import Live
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
     study = Study.open(folder)
-    study.refuse_other_model(account(loaded))
+    study.refuse_other_model(manifest_entry(loaded))
     lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
     return Live(loaded, bos=study.settings["bos"], **lens, tokens=live.max_tokens, new_tokens=live.max_new_tokens)
