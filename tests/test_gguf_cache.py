@@ -157,7 +157,7 @@ load({str(file)!r})
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == -9, result.stderr
-    assert [path.name.endswith(".unfinished") for path in entries(cache)] == [True]
+    assert [path.name.endswith(".ffscope-unfinished") for path in entries(cache)] == [True]
     assert model_cache.cached_models() == []
     load(file)
     assert conversions == [file.name]
