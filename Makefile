@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: setup demo browser test test-slow lint format bench clean
+.PHONY: setup demo browser test test-slow lint format bench docs docs-serve docs-update clean
 
 setup: $(READY)
 
@@ -41,5 +41,16 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/bench.py
 
+# The documentation as a site in site/, built without the network; --strict refuses broken links.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# Everything in the documentation that a program writes: tables, the tutorial's outputs, figures, pictures of the explorer.
+docs-update: $(READY)
+	$(BIN)/python docs/update.py
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site .venv .pytest_cache .mypy_cache .ruff_cache
