@@ -28,4 +28,5 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def _outside(text: str, path: str) -> str:
     """A link to a file of the repository, which the site does not have."""
-    return f"{text}" if path in text else f"{text} (`{path}`)"
+    path = path.partition("#")[0]
+    return f"`{path}`" if text.strip("`") in path else f"{text} (`{path}`)"
