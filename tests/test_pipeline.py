@@ -264,7 +264,7 @@ def test_the_command_makes_a_study_and_says_what_it_shows(saved, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     asked = [part for name, number in ASKED.items() for part in (f"--{name.replace('_', '-')}", number)]
     said = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *asked)
-    assert len(re.findall("^• ", said, re.MULTILINE)) == 6
+    assert len(re.findall("^• ", said, re.MULTILINE)) == 9
     assert f"{tmp_path / 'study' / 'report.html'}" in said
     by_stage = tmp_path / "by-stage"
     command("triggers", saved, "--corpus", corpus, "--out", by_stage, "--top", 6)

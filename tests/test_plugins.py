@@ -110,6 +110,8 @@ def test_an_installed_stage_is_on_the_pages(python, study):
     assert "of its triggers stand in document" in panel["data"]
     assert seen["found"]["count"] == len(expected_shares(study))
     assert seen["figures"][-1] == "one_document"
+    assert overview["findings"][-1]["finding"] == "Triggers of a memory in one document, best layer"
+    assert overview["figures"][-1]["how_to_read"].startswith("Bar: median")
 
 
 def test_a_run_includes_an_installed_stage(python, study, tokenizer, tmp_path):
@@ -256,6 +258,10 @@ def series(source):
 
 
 FIGURE = Figure(name="broken", title="Broken", series=series, sentence=lambda entry: "No.")
+UNEXPLAINED = Figure(name="bare", title="Bare", series=series, sentence=lambda entry: "No.", chart=lambda entry: None)
+UNFINISHED = Figure(
+    name="odd", title="Odd", series=lambda source: {}, sentence=lambda entry: "No.", findings=lambda entry: ["one"]
+)
 """
 
 
@@ -263,7 +269,9 @@ def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkey
     (tmp_path / "broken_stage.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
     table = Table("watching", "example", (Column("example", "int32"),))
-    bad = Stage(name="bad", help="Fails.", rows="broken_stage:rows", figures=("broken_stage:FIGURE",))
+    names = ("FIGURE", "UNEXPLAINED", "UNFINISHED", "rows")
+    figures = tuple(f"broken_stage:{name}" for name in names)
+    bad = Stage(name="bad", help="Fails.", rows="broken_stage:rows", figures=figures)
     watching = Stage(name="watching", help="Fails.", observe="broken_stage:observer", tables=(table,))
     rows = {**registry.stages(), "bad": bad, "watching": watching}
     monkeypatch.setattr("ffscope.pipeline.stages_in_run", lambda: [row for row in rows.values() if row.in_run])
@@ -277,7 +285,10 @@ def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkey
     assert (entries["watching"]["done"], entries["watching"]["why"]) == (False, "RuntimeError: nothing to see")
     assert all(study.has(name) for name in ("composition", "refinement", "patterns", "report"))
     assert "The figure broken is left out: ValueError" in caplog.text
-    assert "broken" not in json.loads(study.path("summary.json").read_text())
+    assert "UNEXPLAINED of the stage bad is left out: it has a chart and no how_to_read" in caplog.text
+    assert "The figure odd is left out: TypeError: expected a Finding, found str" in caplog.text
+    assert "rows of the stage bad is left out: expected a Figure, found function" in caplog.text
+    assert {"broken", "bare", "odd"}.isdisjoint(json.loads(study.path("summary.json").read_text()))
 
 
 def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(study, monkeypatch, caplog):

@@ -28,8 +28,9 @@ from ffscope.report.agreement_by_probability import bin_edges
 from ffscope.report.catalogue import figures
 from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, draw, draw_all
+from ffscope.report.figure import Finding
 from ffscope.report.page import write_report
-from ffscope.report.summary import headlines, sentence, summarise
+from ffscope.report.summary import findings, sentence, summarise
 from ffscope.report.wording import percent
 from ffscope.stages.registry import stages
 from ffscope.stages.stage import Stage
@@ -284,7 +285,11 @@ def test_the_report_says_what_each_figure_shows(study, summary):
     page.feed(study.path("report.html").read_text())
     for name in FIGURES:
         assert sentence(name, summary) in page.text
-    assert len(headlines(summary)) == 6
+    for row in findings(summary):
+        assert all(vars(row).values())
+        for cell in vars(row).values():
+            assert cell in page.text
+    assert len(findings(summary)) == 9
     assert reproduce(public(study)) in page.text
 
 
@@ -379,7 +384,7 @@ def test_a_figure_of_one_layer_has_one_label(summary):
 
 
 OUTSIDE = """
-from ffscope.report.figure import Figure
+from ffscope.report.figure import Figure, Finding
 from ffscope.report.series import by_layer
 
 
@@ -398,7 +403,8 @@ def chart(entry):
 
 FIGURE = Figure(
     name="positive", title="Positive <memories>", stage="memories", series=series, chart=chart,
-    sentence=lambda entry: "Some are.", headline=lambda entry: "some are positive",
+    how_to_read="Bars.", sentence=lambda entry: "Some are.",
+    findings=lambda entry: [Finding("Positive memories", "<some>", "none", "more")],
 )
 TABLE = Figure(
     name="means", title="Means <of> layers", stage="memories", series=series, sentence=lambda entry: "All of them.",
@@ -427,15 +433,24 @@ def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study,
     assert "stated in the paper" not in json.dumps(drawn.spec)
     assert json.loads((folder / "figures" / "positive.json").read_text()) == drawn.spec
     assert [one.name for one in draw_all(summary)] == [*FIGURES, "positive"]
-    assert headlines(summary)[-1] == "some are positive"
+    assert findings(summary)[-1] == Finding("Positive memories", "<some>", "none", "more")
     page = (folder / "report.html").read_text()
+    assert "<td>&lt;some&gt;</td>" in page
     assert "<b>Positive &lt;memories&gt;</b>" in page
     assert '<h2 id="means">Means &lt;of&gt; layers</h2>' in page
     assert "<th>hostile text</th>" in page
     assert "<bdi>&lt;b&gt;" in page
     assert "\u202e" not in page
     with client_of(app_of(folder)) as client:
-        assert client.get("/index.json").json()["figures"][-1]["number"] is None
+        overview = client.get("/index.json").json()
+    assert overview["figures"][-1]["number"] is None
+    assert overview["figures"][-1]["how_to_read"] == "Bars."
+    assert overview["findings"][-1] == {
+        "finding": "Positive memories",
+        "model": "<some>",
+        "paper": "none",
+        "reading": "more",
+    }
 
 
 def test_figures_are_known_without_what_draws_them():
@@ -443,7 +458,7 @@ def test_figures_are_known_without_what_draws_them():
 import sys
 for name in ("torch", "transformers", "altair", "vl_convert", "jinja2"): sys.modules[name] = None
 from ffscope.report.catalogue import figures
-from ffscope.report.summary import headlines, summarise
+from ffscope.report.summary import findings, summarise
 assert "agreement" in figures()
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -93,7 +93,7 @@ def test_a_summary_older_than_a_stage_is_made_anew(study, tmp_path):
 
 def test_a_study_draws_itself_and_escapes_what_it_shows(study):
     html = ffscope.open(study.folder)._repr_html_()
-    assert html.count("<li>") == 6
+    assert html.count("<tr>") == 10
     assert "<b>" not in html
 
 

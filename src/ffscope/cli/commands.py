@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
-from ffscope.cli.output import own_name, print_findings, print_finished, print_study, print_trace
+from ffscope.cli.output import own_name, print_check, print_finished, print_study, print_trace
 from ffscope.cli.parameters import Checkpoint, Json, Model, Out
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
@@ -39,7 +39,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
         rows = [{**asdict(finding), "holds": finding.holds} for finding in findings]
         out.print_json(json.dumps({"model": str(loaded), "discovered": loaded.discovered, "findings": rows}))
     else:
-        print_findings(loaded, findings)
+        print_check(loaded, findings)
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
 

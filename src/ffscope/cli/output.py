@@ -18,33 +18,33 @@ from ffscope.tokens import visible
 
 if TYPE_CHECKING:
     from ffscope.analysis.trace import Contribution, Prediction, PredictionTrace
-    from ffscope.models.check import Finding
+    from ffscope.models.check import Finding as CheckedIdentity
     from ffscope.models.memory_model import MemoryModel
     from ffscope.queries.memory import MemoryPage, Value
     from ffscope.queries.patterns import Found
     from ffscope.queries.prefixes import Trigger
     from ffscope.queries.search import Matches
+    from ffscope.report.figure import Finding
     from ffscope.stages.stage import Measure, Stage
     from ffscope.study.folder import Study
     from ffscope.web.export import Exported
 
 AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
+_TABLE_WIDTH = 110  # columns of a terminal in which the table of findings is readable
 
 
-def print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
+def print_check(model: "MemoryModel", identities: "list[CheckedIdentity]") -> None:
     """Every identity of a model, with its largest error."""
     how = "discovered; not in the table" if model.discovered else "in the table"
     out.print(f"{model}; layout {how}", markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("identity", "left"), ("layers", "left"), ("largest error", "right"), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for finding in findings:
-        first, last = finding.layers[0], finding.layers[-1]
-        verdict = Text("holds", style="green") if finding.holds else Text("FAILS", style="bold red")
-        table.add_row(
-            finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict
-        )
+    for row in identities:
+        first, last = row.layers[0], row.layers[-1]
+        verdict = Text("holds", style="green") if row.holds else Text("FAILS", style="bold red")
+        table.add_row(row.identity, f"{first}" if first == last else f"{first}–{last}", f"{row.error:.1e}", verdict)
     out.print(table)
 
 
@@ -110,8 +110,7 @@ def print_stage(study: "Study", stage: str) -> None:
 
 def print_finished(study: "Study") -> None:
     """What a study shows in a few numbers, and where the rest is."""
-    for headline in _headlines(study):
-        out.print(Text.assemble(("• ", "cyan"), headline), soft_wrap=True)
+    print_summary(_findings(study))
     for stage, done in study.manifest["stages"].items():
         if not done["done"]:
             out.print(
@@ -129,14 +128,30 @@ def print_finished(study: "Study") -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _headlines(study: "Study") -> list[str]:
-    """The report's most telling numbers; none where there is no report, or a machine with a GPU has torch and no more."""
+def print_summary(findings: list["Finding"]) -> None:
+    """The report's "In short": a table on a wide terminal, elsewhere one line per finding."""
+    if not out.is_terminal or out.width < _TABLE_WIDTH:
+        for row in findings:
+            line = f"{row.finding}: {row.model} (paper: {row.paper}) → {row.reading}"
+            out.print(Text.assemble(("• ", "cyan"), line), soft_wrap=not out.is_terminal)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for head, share in (("finding", 4), ("this model", 3), ("the paper", 3), ("reading", 4)):
+        table.add_column(head, ratio=share)
+    for row in findings:
+        table.add_row(*(Text(cell) for cell in (row.finding, row.model, row.paper, row.reading)))
+    if findings:
+        out.print(table)
+
+
+def _findings(study: "Study") -> list["Finding"]:
+    """The report's findings; none where there is no report, or where only the packages of the model side are installed."""
     if not study.path("summary.json").is_file():
         return []
     with suppress(ModuleNotFoundError):
-        from ffscope.report.summary import headlines
+        from ffscope.report.summary import findings
 
-        return headlines(json.loads(study.path("summary.json").read_text(encoding="utf-8")))
+        return findings(json.loads(study.path("summary.json").read_text(encoding="utf-8")))
     return []
 
 

@@ -85,6 +85,10 @@ FIGURE = Figure(
     stage="composition",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Box: the middle half of the examples, with the median as a black line. Thin line: 5 to 95 % of them. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
     labels={"active": _ACTIVE, "effective": _EFFECTIVE},
     paper=_PAPER,

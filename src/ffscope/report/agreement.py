@@ -3,9 +3,9 @@
 from typing import Any
 
 from ffscope.queries.series import memory_counts
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
-from ffscope.report.wording import interval, peak, percent
+from ffscope.report.wording import compare, interval, peak, percent
 
 LABEL = "memories that agree with their first trigger"
 _PAPER = {
@@ -58,12 +58,18 @@ def _sentence(entry: Entry) -> str:
     )
 
 
-def _headline(entry: Entry) -> str:
+def _findings(entry: Entry) -> list[Finding]:
     layer, best = peak(entry, "agreement")
-    return (
-        f"{percent(best)} of layer {layer}'s values rank highest what follows their first trigger, "
-        f"{best / entry['chance']:,.0f} times chance (paper: 3.5 %)"
-    )
+    chance = entry["chance"]
+    above = entry["series"]["agreement"]["low"][entry["layer"].index(layer)] > chance
+    return [
+        Finding(
+            "Memories whose value has as top token the one after their top trigger, best layer",
+            f"{percent(best)} in layer {layer}, {best / chance:,.0f} × chance",
+            "up to 3.5 %",
+            f"{'above chance' if above else 'not clearly above chance'}; {compare(best, 0.035, 0.035)}",
+        )
+    ]
 
 
 FIGURE = Figure(
@@ -73,8 +79,12 @@ FIGURE = Figure(
     stage="agreement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Bar: share of the layer's memories that agree. Whisker: 95 % interval. Dashed line: a random token. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={"agreement": LABEL},
     paper=_PAPER,
 )

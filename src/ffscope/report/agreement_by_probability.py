@@ -90,5 +90,9 @@ FIGURE = Figure(
     stage="agreement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Bar: share of memories that agree, among those whose value's highest probability is in the range below the bar. Whisker:"
+        " 95 % interval. The number over a bar counts its memories."
+    ),
     sentence=_sentence,
 )

@@ -3,9 +3,9 @@
 from typing import Any
 
 from ffscope.cases import CASES
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
-from ffscope.report.wording import mean, percent
+from ffscope.report.wording import compare, mean, percent
 
 _PAPER = {"residual": [(1, 16, 0.60, 0.85)]}
 
@@ -39,12 +39,23 @@ def _sentence(entry: Entry) -> str:
     )
 
 
-def _headline(entry: Entry) -> str:
-    residual, ffn = (mean(entry["series"][case]["value"]) for case in ("residual", "ffn"))
-    return (
-        f"the residual alone decides {percent(residual)} of the outputs, the feed-forward layer alone {percent(ffn)} "
-        "(paper: 60 to 85 %, few)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    means = {case: mean(series["value"]) for case, series in entry["series"].items()}
+    rarest = means["ffn"] == min(means.values())
+    return [
+        Finding(
+            "Outputs with the residual's top token and not the feed-forward layer's, mean over layers",
+            percent(means["residual"]),
+            "60 to 85 %",
+            compare(means["residual"], 0.60, 0.85),
+        ),
+        Finding(
+            "Outputs with the feed-forward layer's top token and not the residual's, mean over layers",
+            percent(means["ffn"]),
+            "the rarest of the four cases",
+            "the rarest case, as in the paper" if rarest else "not the rarest case, unlike in the paper",
+        ),
+    ]
 
 
 FIGURE = Figure(
@@ -54,8 +65,12 @@ FIGURE = Figure(
     stage="refinement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "One bar per layer. Its parts are the shares of examples in each of the four cases. The grey box is the paper's range for"
+        " the residual case."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={
         "agreement": "examples where residual and layer both predict the output",
         "residual": "examples where only the residual predicts the output",

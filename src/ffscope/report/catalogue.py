@@ -46,14 +46,19 @@ def guarded(figure: Figure) -> Iterator[None]:
 
 
 def _figure(stage: str, path: str) -> Figure | None:
-    """The figure that a stage names; one that cannot be imported is left out, and the rest goes on."""
+    """The figure that a stage names; one that cannot be imported or used is left out."""
     try:
-        return resolve(path)
-    except (ImportError, AttributeError) as error:
+        figure = resolve(path)
+        if not isinstance(figure, Figure):
+            raise TypeError(f"expected a Figure, found {type(figure).__name__}")
+        if figure.chart is not None and not figure.how_to_read:
+            raise TypeError("it has a chart and no how_to_read")
+    except (ImportError, AttributeError, TypeError) as error:
         if path.startswith("ffscope."):
             raise
         logger.warning("The figure %s of the stage %s is left out: %s.", path, stage, error)
         return None
+    return figure
 
 
 def _numbered(rows: Iterable[Figure]) -> dict[str, Figure]:

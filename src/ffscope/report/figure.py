@@ -14,6 +14,16 @@ Stated = tuple[int, int, float, float]
 PAPER_LAYERS, PAPER_VOCABULARY = 16, 270_000  # of the model that Geva et al. (2021) studied
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One row of the report's "In short": a quantity, its value in this model and in the paper, and how the two compare."""
+
+    finding: str  # the quantity
+    model: str  # its value in this model
+    paper: str  # its value in the paper
+    reading: str  # the comparison, in a few words
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure (with `chart`) or a table (with `rows`) of the report.
@@ -29,7 +39,8 @@ class Figure:
     stage: str | None = None
     number: int | None = None  # in the paper: of a figure where there is a chart, else of a table
     chart: Callable[[Entry], Any] | None = None  # an altair chart; whoever draws imports altair, not this row's module
-    headline: Callable[[Entry], str] | None = None  # its most telling number
+    how_to_read: str = ""  # one line on axes, bars, bands and boxes; a figure with a chart must have it
+    findings: Callable[[Entry], Sequence[Finding]] | None = None  # its rows of "In short"
     rows: Callable[[Tables, Entry], Sequence[Any]] | None = None  # what fills its section of the report
     template: str = "table.html.j2"  # of that section; this one takes rows that are dictionaries
     labels: Mapping[str, str] = field(default_factory=dict)  # what series are called where people read them

@@ -7,9 +7,9 @@ import numpy as np
 
 from ffscope.queries.series import mutation_changes
 from ffscope.report import bootstrap
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Series, Source
-from ffscope.report.wording import ends, mean, percent
+from ffscope.report.wording import by_depth, compare, ends, mean, percent, trend
 
 _PAPER = {
     "first": [(1, 16, -0.15, -0.10)],
@@ -84,14 +84,25 @@ def _sentence(entry: Entry) -> str:
     )
 
 
-def _headline(entry: Entry) -> str:
-    (first_at, bottom), (last_at, top) = ends(entry, "last")
-    first = mean(entry["series"]["first"]["value"])
-    return (
-        f"without its last token a trigger's coefficient changes by {percent(bottom)} in layer {first_at} and "
-        f"{percent(top)} in layer {last_at}; without its first by {percent(first)} "
-        "(paper: −70 to −65 %, −20 %; −15 to −10 %)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    lowest, highest = ends(entry, "last")
+    drops = [(layer, -change) for layer, change in (lowest, highest)]
+    first, last = (mean(entry["series"][name]["value"]) for name in ("first", "last"))
+    least = "matters less than the last, as" if abs(first) < abs(last) else "matters no less than the last, unlike"
+    return [
+        Finding(
+            "Change in a trigger's coefficient without its last token",
+            by_depth(lowest, highest),
+            "−70 to −65 % in the lowest layer, −20 % in the highest",
+            f"the drop {trend(*drops, expected='falls')}; highest layer: {compare(drops[1][1], 0.20, 0.20)}",
+        ),
+        Finding(
+            "Change in a trigger's coefficient without its first token, mean over layers",
+            percent(first),
+            "−15 to −10 %",
+            f"the first token {least} in the paper",
+        ),
+    ]
 
 
 FIGURE = Figure(
@@ -101,8 +112,12 @@ FIGURE = Figure(
     stage="mutation",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Each line is the mean change in coefficient when one token of the trigger is removed: −50 % means that half of it is"
+        " left. Bands are 95 % intervals; grey boxes are the paper's ranges, framed in the colour of their line."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={
         "first": "change in coefficient without the first token",
         "last": "change in coefficient without the last token",

@@ -55,6 +55,10 @@ FIGURE = Figure(
     stage="agreement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Box: the middle half of the memories, with the median as a black line. Thin line: 5 to 95 % of them. Rank 1 is the "
+        "top token; the axis is logarithmic. Grey boxes: the paper, scaled to this vocabulary."
+    ),
     sentence=_sentence,
     labels={"next_rank": _LABEL},
     paper=_PAPER,

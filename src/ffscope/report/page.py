@@ -17,7 +17,7 @@ from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, DrawnFigure, draw_all
 from ffscope.report.figure import Entry, Figure
 from ffscope.report.patterns import of_annotators
-from ffscope.report.summary import headlines, sentence, write_summary
+from ffscope.report.summary import findings, sentence, write_summary
 from ffscope.report.wording import percent
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
@@ -75,8 +75,8 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[DrawnFigure]) -> st
         manifest=study.manifest,
         name=public_name(study.manifest["model"]["source"] or study.manifest["model"]["family"]),
         summary=summary,
-        headlines=headlines(summary),
-        figures=[(figure, sentence(figure.name, summary), _image(figure)) for figure in drawn],
+        findings=findings(summary),
+        figures=[(charted()[figure.name], sentence(figure.name, summary), _image(figure)) for figure in drawn],
         sections=_sections(study, summary),
         columns=columns,
         layers=sorted({layer for _, values in columns for layer in values}),

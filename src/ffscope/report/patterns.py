@@ -10,9 +10,9 @@ from ffscope.patterns.pattern import MACHINE
 from ffscope.queries.annotations import Annotation, read
 from ffscope.queries.series import labelled_prefixes, pattern_annotators
 from ffscope.report import bootstrap
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Columns, Source
-from ffscope.report.wording import ends, percent
+from ffscope.report.wording import by_depth, compare, ends, percent, trend
 from ffscope.study.folder import Study
 from ffscope.tokens import visible
 
@@ -147,14 +147,20 @@ def _sentence(entry: Entry) -> str:
     return text + (f" Side by side: {', '.join(map(visible, names))}." if len(names) > 1 else "")
 
 
-def _headline(entry: Entry) -> str:
-    (first_at, bottom), (last_at, top) = ends(entry, "semantic")
-    both = entry["series"]["both"]["value"]
-    return (
-        f"a semantic pattern covers {percent(bottom + both[0])} of the prefixes in layer {first_at} and "
-        f"{percent(top + both[-1])} in layer {last_at}; {percent(entry['covered']['value'])} have any "
-        "(paper: few, more above layer 9; 65 to 80 %)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    (first_layer, bottom), (last_layer, top) = ends(entry, "semantic")
+    both = entry["series"][BOTH]["value"]
+    lowest, highest = (first_layer, bottom + both[0]), (last_layer, top + both[-1])
+    covered = entry["covered"]["value"]
+    return [
+        Finding(
+            "Triggers with a semantic pattern (a shared topic)",
+            by_depth(lowest, highest),
+            "few in layers 1 to 9 of 16, more above",
+            trend(lowest, highest, expected="rises"),
+        ),
+        Finding("Triggers with any pattern", percent(covered), "65 to 80 %", compare(covered, 0.65, 0.80)),
+    ]
 
 
 FIGURE = Figure(
@@ -163,8 +169,12 @@ FIGURE = Figure(
     title="What covers the prefixes that trigger memories",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "One bar per layer. Its parts are the shares of triggers with a shallow pattern only, both kinds, a semantic"
+        " pattern only, or none. The grey box is the share with any pattern in the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={
         "shallow": "prefixes with a shallow pattern only",
         BOTH: "prefixes with both kinds of pattern",

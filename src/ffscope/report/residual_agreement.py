@@ -3,9 +3,9 @@
 from typing import Any
 
 from ffscope.queries.series import residual_predictions
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
-from ffscope.report.wording import ends, percent
+from ffscope.report.wording import by_depth, compare, ends, percent, trend
 
 _LABEL = "examples where the residual has the final prediction"
 _PAPER = {"residual_agreement": [(1, 1, 0.0, 0.02), (2, 9, 0.20, 0.40), (16, 16, 0.95, 0.95)]}
@@ -41,12 +41,16 @@ def _first_above(entry: Entry, bound: float) -> int | None:
     return first
 
 
-def _headline(entry: Entry) -> str:
-    (first_at, bottom), (last_at, top) = ends(entry, "residual_agreement")
-    return (
-        f"the residual has the final prediction in {percent(bottom)} of the examples before layer {first_at}, in "
-        f"{percent(top)} before layer {last_at} (paper: near 0, 95 %)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    lowest, highest = ends(entry, "residual_agreement")
+    return [
+        Finding(
+            "Examples where the residual already has the model's final top token",
+            by_depth(lowest, highest),
+            "near 0 in the lowest layer, 95 % in the highest",
+            f"{trend(lowest, highest, expected='rises')}; highest layer: {compare(highest[1], 0.95, 0.95)}",
+        )
+    ]
 
 
 FIGURE = Figure(
@@ -56,8 +60,12 @@ FIGURE = Figure(
     stage="refinement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Bar: share of examples where the residual before the layer already has the model's final top token. Whisker:"
+        " 95 % interval. Grey boxes: the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={"residual_agreement": _LABEL},
     paper=_PAPER,
 )

@@ -45,6 +45,10 @@ FIGURE = Figure(
     stage="refinement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Box: the middle half of the examples, with the median as a black line. Thin line: 5 to 95 % of them. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
     labels={"residual_prob": _LABEL, "residual_rank": "rank of the final prediction in the residual (1 = top)"},
     paper=_PAPER,

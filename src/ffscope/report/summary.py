@@ -5,7 +5,7 @@ from typing import Any
 
 from ffscope.queries.tables import Tables, reading
 from ffscope.report.catalogue import charted, figures, guarded, sections
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
 from ffscope.stages.registry import stages
 from ffscope.study.folder import Study
@@ -39,13 +39,14 @@ def sentence(name: str, summary: Summary) -> str:
     return figures()[name].sentence(summary[name])
 
 
-def headlines(summary: Summary) -> list[str]:
-    """The most telling numbers of a study, or as many as it has."""
-    return [
-        figure.headline(summary[name])
-        for name, figure in {**charted(), **sections()}.items()
-        if figure.headline is not None and name in summary
-    ]
+def findings(summary: Summary) -> list[Finding]:
+    """The rows of "In short" that a study has numbers for, in the order of the figures."""
+    rows: list[Finding] = []
+    for name, figure in {**charted(), **sections()}.items():
+        with guarded(figure):
+            if figure.findings is not None and name in summary:
+                rows += figure.findings(summary[name])
+    return rows
 
 
 def _entry(figure: Figure, tables: Tables) -> Entry | None:
@@ -64,8 +65,9 @@ def _check(figure: Figure, entry: Entry) -> None:
     """Raise where an entry cannot be written down or put into words: every figure's must."""
     json.dumps(entry, allow_nan=False)
     figure.sentence(entry)
-    if figure.headline is not None:
-        figure.headline(entry)
+    for row in figure.findings(entry) if figure.findings is not None else ():
+        if not isinstance(row, Finding):
+            raise TypeError(f"expected a Finding, found {type(row).__name__}")
 
 
 def _has_rows(stage: str, tables: Tables) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 from ffscope.queries.series import frequent_tokens, zero_matches
 from ffscope.queries.tables import Tables
 from ffscope.report import bootstrap
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Array, Columns, Source, by_layer
-from ffscope.report.wording import peak, percent
+from ffscope.report.wording import compare, peak, percent
 
 _LABEL = "examples where no memory agrees with the layer"
 _SHORT = 5  # tokens that a short prefix has fewer of
@@ -84,12 +84,16 @@ def _sentence(entry: Entry) -> str:
     )
 
 
-def _headline(entry: Entry) -> str:
+def _findings(entry: Entry) -> list[Finding]:
     layer, least = peak(entry, "zero_agreement", min)
-    return (
-        f"no single memory predicts what its layer does in at least {percent(least)} of the examples "
-        f"(layer {layer}; paper: 68 %)"
-    )
+    return [
+        Finding(
+            "Examples where no single memory has the layer's top token, layer with the fewest",
+            f"{percent(least)} in layer {layer}",
+            "68 %",
+            compare(least, 0.68, 0.68),
+        )
+    ]
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,12 @@ FIGURE = Figure(
     stage="composition",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Bar: share of examples where no memory of the layer has the layer's top token. Whisker: 95 % interval. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     rows=_rows,
     template="exceptions.html.j2",
     labels={"zero_agreement": _LABEL},

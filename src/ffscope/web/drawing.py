@@ -13,3 +13,4 @@ class Drawing:
     sentence: str
     spec: dict[str, Any]
     number: int | None = None  # of the paper's figure that it answers
+    how_to_read: str = ""

@@ -14,8 +14,8 @@ from ffscope.queries.tables import Tables
 from ffscope.queries.values import predictive_values
 from ffscope.report.catalogue import charted
 from ffscope.report.command import reproduce
-from ffscope.report.figure import Figure
-from ffscope.report.summary import headlines, sentence
+from ffscope.report.figure import Figure, Finding
+from ffscope.report.summary import findings
 from ffscope.stages.registry import stages
 from ffscope.study.folder import Study
 from ffscope.web.about import study_name
@@ -54,7 +54,7 @@ class OverviewResponse:
     stages: dict[str, Any]
     versions: dict[str, str]
     command: str
-    telling: list[str]
+    findings: list[Finding]
     figures: list[Drawing]
     older: bool
     layers: list[LayerRow]
@@ -73,7 +73,7 @@ def overview_response(tables: Tables, summary: dict[str, Any]) -> OverviewRespon
         stages=manifest.get("stages", {}),
         versions=manifest.get("versions", {}),
         command=reproduce(study),
-        telling=headlines(summary),
+        findings=findings(summary),
         figures=_drawings(study, summary),
         older=study.has("report") and list(manifest["stages"])[-1] != "report",
         layers=layer_rows(tables),
@@ -99,15 +99,17 @@ def _drawings(study: Study, summary: dict[str, Any]) -> list[Drawing]:
         return [_kept(study, figure, summary) for name, figure in charted().items() if name in summary]
     from ffscope.report.drawn_figure import draw_all
 
-    return [
-        Drawing(drawn.name, drawn.title, sentence(drawn.name, summary), drawn.spec, drawn.number)
-        for drawn in draw_all(summary)
-    ]
+    return [_drawing(charted()[drawn.name], summary, drawn.spec) for drawn in draw_all(summary)]
 
 
 def _kept(study: Study, figure: Figure, summary: dict[str, Any]) -> Drawing:
     spec = json.loads(study.path(f"figures/{figure.name}.json").read_text(encoding="utf-8"))
-    return Drawing(figure.name, figure.title, figure.sentence(summary[figure.name]), spec, figure.number)
+    return _drawing(figure, summary, spec)
+
+
+def _drawing(figure: Figure, summary: dict[str, Any], spec: dict[str, Any]) -> Drawing:
+    sentence = figure.sentence(summary[figure.name])
+    return Drawing(figure.name, figure.title, sentence, spec, figure.number, figure.how_to_read)
 
 
 def _predictive(tables: Tables) -> list[Predictive]:
