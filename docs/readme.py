@@ -20,8 +20,10 @@ def table() -> str:
     from ffscope.report.summary import findings
 
     rows = findings(json.loads(SUMMARY.read_text(encoding="utf-8")))
-    lines = [f"| {row.finding} | {row.paper} | {row.model} | {row.reading} |" for row in rows]
-    return "\n".join(["| finding | paper | here | |", "| --- | --- | --- | --- |", *lines])
+    lines = [
+        f"<tr><td>{row.finding}</td>\n    <td>{row.paper}</td><td>{row.model}</td></tr>" for row in rows
+    ]  # HTML, since a row of a Markdown table cannot be broken
+    return "\n".join(["<table>", "<tr><th>finding</th><th>paper</th><th>here</th></tr>", *lines, "</table>"])
 
 
 def main() -> None:
