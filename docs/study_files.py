@@ -16,5 +16,10 @@ def updated(text: str) -> str:
     return "\n".join([*others[:first], *file_lines(), *others[first:]]) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write it."""
     CONTRACT.write_text(updated(CONTRACT.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ import pytest
 
 import blocks
 import generated
+import notebook_links
 import readme
 import tiny
 from ffscope import read
@@ -215,8 +216,10 @@ def test_the_site_is_built_without_asking_another_host(tmp_path):
         assert not re.findall(r"<(?:script|link|img|iframe)[^>]*(?:https?:)?//", text), page.name
 
 
-def test_the_notebook_is_valid():
-    notebook = json.loads((ROOT / "examples" / "study.ipynb").read_text())
-    assert "colab" in "".join(notebook["cells"][0]["source"])
-    for cell in notebook["cells"]:
-        assert cell.get("outputs", []) == []
+# The notebook
+
+
+def test_the_notebooks_links_are_those_of_the_repository():
+    text = notebook_links.NOTEBOOK.read_text()
+    assert text == notebook_links.updated(text), "run docs/notebook_links.py"
+    assert all(cell.get("outputs", []) == [] for cell in json.loads(text)["cells"])
