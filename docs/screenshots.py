@@ -1,4 +1,4 @@
-"""Take the pictures of the explorer anew: `.venv/bin/python docs/screenshots.py`. They are of the study that docs/tutorial.py makes."""
+"""Take the pictures of the explorer anew, of the study that docs/tutorial.py makes: `.venv/bin/python docs/screenshots.py`."""
 
 import re
 import subprocess
