@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ import generated
 import notebook_links
 import readme
 import tiny
-from ffscope import read
-from studies import make_study, write_corpus
+from studies import write_corpus
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -114,7 +114,17 @@ def test_commands_and_options_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_options_in_running_text_exist(page):
     every = {name for command in generated.commands().values() for name in generated.option_names(command)}
-    others = {"--version", "--strict", "--no-deps", "--shape", "--busy", "--add-bos-token", "--install", "--length"}
+    others = {
+        "--version",
+        "--strict",
+        "--no-deps",
+        "--shape",
+        "--busy",
+        "--add-bos-token",
+        "--install",
+        "--length",
+        "--engine",
+    }
     for code in re.findall(r"`([^`\n]+)`", blocks_removed(page.read_text())):
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code):
             if not re.match(r"(python|pip|make|git) ", code):
@@ -145,20 +155,29 @@ def test_generated_parts_exist():
 def workplace(tmp_path_factory, tokenizer):
     """A folder with what the pages name: a tiny model and text, a study of it, a fairseq checkpoint."""
     folder = tmp_path_factory.mktemp("docs")
-    plain = tiny.make("opt")
-    plain.save_pretrained(folder / "my-model")
+    tiny.make("opt").save_pretrained(folder / "my-model")
     tokenizer.save_pretrained(folder / "my-model")
-    make_study(read(plain, tokenizer, source=str(folder / "my-model")), folder)
     write_corpus(folder / "my-text.jsonl")
     write_corpus(folder / "my-held-out.jsonl", documents=5)
     (folder / "texts").mkdir()
     (folder / "texts" / "one.txt").write_text("A cat sat on the mat. It saw a dog and a bird.\n" * 3)
     shutil.copytree(FAIRSEQ, folder / "adaptive_lm_wiki103.v2")
-    words = (FAIRSEQ / "dict.txt").read_text().split()[::2][:20]
-    sentence = " ".join(words)
-    lines = [f" = Title {number} = \n\n {sentence} {number} . \n\n" for number in range(40)]
-    (folder / "wiki.train.tokens").write_text("".join(lines))
-    return folder
+    words = " ".join((FAIRSEQ / "dict.txt").read_text().split()[::2][:20])
+    articles = (f" = Title {number} = \n\n {words} {number} . \n\n" for number in range(40))
+    (folder / "wiki.train.tokens").write_text("".join(articles))
+    with pytest.MonkeyPatch.context() as patch, chdir(folder):
+        patch.setattr("ffscope.report.drawn_figure.vl_convert", PlainDrawing)
+        small = "--examples 40 --mutation-memories 4 --mutation-triggers 5"
+        blocks.run_command(f"ffscope run ./my-model --corpus my-text.jsonl --out study {small}")
+        yield folder
+
+
+class PlainDrawing:
+    """Stands in for vl_convert, which takes seconds for a report; tests/test_figures.py draws."""
+
+    vegalite_to_png = staticmethod(lambda spec, scale: b"")
+    vegalite_to_pdf = staticmethod(lambda spec: b"")
+    vegalite_to_svg = staticmethod(lambda spec: "<svg></svg>")
 
 
 def is_run(block):
@@ -166,15 +185,13 @@ def is_run(block):
 
 
 @pytest.mark.parametrize("page", [page for page in RUN_PAGES if any(map(is_run, blocks.blocks(page)))], ids=page_name)
-def test_the_blocks_of_a_page_run(page, workplace, monkeypatch):
-    monkeypatch.chdir(workplace)
+def test_the_blocks_of_a_page_run(page, workplace):
     names = {}
     for block in filter(is_run, blocks.blocks(page)):
         blocks.run_block(block, names)
 
 
-def test_the_readmes_python_runs(workplace, monkeypatch):
-    monkeypatch.chdir(workplace)
+def test_the_readmes_python_runs(workplace):
     (block,) = (block for block in blocks.blocks(ROOT / "README.md") if block.language == "python")
     assert len([line for line in block.lines if line]) == 6
     exec(block.text.replace("L13.339", "L1.2"), {})
