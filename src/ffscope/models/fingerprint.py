@@ -16,6 +16,7 @@ def account(model: MemoryModel) -> dict[str, Any]:
     """The model's part of a manifest."""
     return {
         "source": model.source,
+        **({"model_type": model.named_type} if model.named_type else {}),  # what another load needs
         "family": model.model_type,
         "layers": model.layers,
         "memories": list(model.memories),

