@@ -747,7 +747,7 @@ def run(study, *args):
 
 
 def test_the_command_writes_reads_and_compares(study):
-    assert "Nobody has annotated yet" in run(study).stdout
+    assert "No annotations yet" in run(study).stdout
     for name in ("Ada @b", "Ben"):
         wrote = run(study, "--annotator", name, "--memories", "L0.0,L1.1")
         assert wrote.exit_code == 0, wrote.output

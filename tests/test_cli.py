@@ -170,5 +170,5 @@ ffscope.cli.main()
     command = [sys.executable, "-c", code, folder, str(tmp_path / "a.txt"), str(tmp_path / "study")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 130
-    assert "Interrupted. What the study has is kept" in result.stderr
+    assert "Interrupted. What is done is saved; the same command resumes" in result.stderr
     assert "Traceback" not in result.stderr

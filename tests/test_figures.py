@@ -152,7 +152,7 @@ def test_a_notebook_shows_hostile_names_as_text(study):
     assert HARM[0] in drawn
     page = Parsed(results._repr_html_())
     is_harmless(page)
-    assert page.tags == {"p", "ul", "li"}
+    assert page.tags == {"p", "table", "tr", "th", "td"}
 
 
 def test_no_text_ends_the_block_it_is_in():

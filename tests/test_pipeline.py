@@ -169,7 +169,7 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     assert composition["matches"].null_count == composition.num_rows
     assert composition["active"].null_count == 0
     page = study.path("report.html").read_text()
-    assert "What could not be done" in page
+    assert "Stages left out" in page
     assert "has no unembedding" in page
     assert {"mutation", "active", "patterns", "pattern_examples"} == set(
         json.loads(study.path("summary.json").read_text())
@@ -281,7 +281,7 @@ def test_a_model_that_has_moved_is_named(saved, tmp_path):
     command("triggers", saved, "--corpus", corpus, "--out", tmp_path / "study")
     os.rename(saved, tmp_path / "moved")
     result = CliRunner().invoke(app, ["values", str(tmp_path / "study")])
-    assert "name another place with --model" in str(result.exception)
+    assert "name another one with --model" in str(result.exception)
     assert "values.parquet" in command("values", tmp_path / "study", "--model", tmp_path / "moved")
 
 

@@ -273,7 +273,7 @@ def test_the_command_gives_the_same_rows(study, tables):
     assert "\x1b[31m" not in shown.stdout
     assert "\u202e" not in shown.stdout
     refused = CliRunner().invoke(app, ["search", str(study.folder), "--where", "colour=3"])
-    assert "--where names a measure" in str(refused.exception)
+    assert "--where expects a measure" in str(refused.exception)
 
 
 def test_show_says_the_rank_of_the_next_token_beside_agreement(study):

@@ -50,7 +50,7 @@ def test_it_says_when_pages_and_when_prompts_are_ready(study):
 
 def test_it_says_why_prompts_cannot_be_asked(study):
     with serving(study, "--no-model") as (server, _):
-        expected = "Prompts cannot be asked: there is no model. Run ffscope serve without --no-model.\n"
+        expected = "Prompts are unavailable: no model is loaded. Run ffscope serve without --no-model.\n"
         assert server.stdout.readline() == expected
     with serving(study, "--model", str(study / "nowhere")) as (server, address):
         assert server.stdout.readline().startswith("The model could not be loaded: ")

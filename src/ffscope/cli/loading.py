@@ -1,4 +1,4 @@
-"""What a command does before its work: see that it can be done, and load the model."""
+"""Checks before a command starts, and loading the model."""
 
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
-    """The model of a new study; what is wrong with the study's folder or its corpora is said before it is loaded."""
+    """The model of a new study. Errors in the folder or the corpora are raised before it is loaded."""
     from ffscope.corpus.documents import Corpus
     from ffscope.study.folder import refuse_foreign
 
@@ -44,31 +44,31 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
 
 
 def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
-    """The model of a study, from where the study says it is, in the precision that it was studied in."""
+    """The model of a study, from the source and in the precision that the study records."""
     from ffscope.study.folder import Study
 
     study = Study.open(folder)
     study.need("triggers")
-    held = study.manifest["model"]
-    source = reload.model or held["source"]
+    recorded = study.manifest["model"]
+    source = reload.model or recorded["source"]
     try:
         how = LoadOptions(
             trust_remote_code=reload.trust_remote_code,
-            model_type=reload.model_type or held.get("model_type"),
+            model_type=reload.model_type or recorded.get("model_type"),
             device=reload.device,
-            dtype=held["dtype"],
+            dtype=recorded["dtype"],
         )
         return load_model(source, how)
     except SourceError as error:
         if reload.model is not None:
             raise
         raise SourceError(
-            f"{error} This is where {folder} says its model is; name another place with --model."
+            f"{error} This is the source that {folder} records; name another one with --model."
         ) from error
 
 
 def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "ModelQueue":
-    """The model of a served study: it is loaded when the server starts, or there is a reason why not."""
+    """The queue of a served study's model, which loads when the server starts; without a model it knows why."""
     from importlib.util import find_spec
 
     from ffscope.web.model_queue import ModelQueue
@@ -76,7 +76,7 @@ def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Mode
     if live.no_model:
         return ModelQueue(None, why="Run ffscope serve without --no-model.")
     if find_spec("torch") is None or find_spec("transformers") is None:
-        why = "This machine has no torch or no transformers. Install both, and run ffscope serve again."
+        why = "torch or transformers is not installed. Install both and run ffscope serve again."
         return ModelQueue(None, why=why)
     from ffscope.web.model_threads import Threads, sleep_while_waiting
 

@@ -67,19 +67,19 @@ def _chart(entry: Entry) -> Any:
 def _sentence(entry: Entry) -> str:
     (first_at, bottom), (last_at, top) = ends(entry, "last")
     first, random = (mean(entry["series"][name]["value"]) for name in ("first", "random"))
-    way = (
+    comparison = (
         ""
         if first_at == last_at
-        else ", so less in upper layers"
+        else ", so less in the highest layer"
         if abs(top) < abs(bottom)
-        else ", so no less in upper layers"
+        else ", so no less in the highest layer"
     )
     return (
         f"Removing the last token changes the coefficient by {percent(bottom)} in layer {first_at} and by "
-        f"{percent(top)} in layer {last_at}{way}; removing the first changes it by {percent(first)} on average over the "
-        f"layers, a random one by {percent(random)}. In the paper the last token costs 65 to 70 % in the lowest layer and "
-        "about 20 % in the highest, the first 10 to 15 %, a random one 15 to 20 %. "
-        f"{entry['forward_tokens']:,} tokens were run for this, where one run for each mutation takes "
+        f"{percent(top)} in layer {last_at}{comparison}. Averaged over the layers, removing the first token changes it by "
+        f"{percent(first)}, removing a random token by {percent(random)}. In the paper, removing the last token lowers it by 65 "
+        "to 70 % in the lowest layer and by about 20 % in the highest; the first token, by 10 to 15 %; a random one, by 15 to "
+        f"20 %. This took {entry['forward_tokens']:,} tokens of forward passes; one pass for each mutation would take "
         f"{entry['plain_tokens']:,}."
     )
 
@@ -91,18 +91,22 @@ def _findings(entry: Entry) -> list[Finding]:
     least = "matters less than the last, as" if abs(first) < abs(last) else "matters no less than the last, unlike"
     return [
         Finding(
-            "Change in a trigger's coefficient without its last token",
+            "Change in coefficient without the trigger's last token",
             by_depth(lowest, highest),
-            "−70 to −65 % in the lowest layer, −20 % in the highest",
-            f"the drop {trend(*drops, expected='falls')}; highest layer: {compare(drops[1][1], 0.20, 0.20)}",
+            "−70 to −65 % in the lowest layer, −20 % at the top",
+            f"drop {trend(*drops, expected='falls', top=(0.20, 0.20))}",
         ),
         Finding(
-            "Change in a trigger's coefficient without its first token, mean over layers",
+            "Change in coefficient without the trigger's first token, mean over layers",
             percent(first),
             "−15 to −10 %",
-            f"the first token {least} in the paper",
+            f"first token {least} in the paper; {_drop(first, 0.10, 0.15)}",
         ),
     ]
+
+
+def _drop(change: float, low: float, high: float) -> str:
+    return f"drop {compare(-change, low, high)}"
 
 
 FIGURE = Figure(

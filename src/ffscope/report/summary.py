@@ -14,7 +14,7 @@ Summary = dict[str, Any]
 
 
 def summarise(study: Study) -> Summary:
-    """Everything that the finished stages of a study show, keyed by the figure's or the table's name."""
+    """The numbers of every figure and table that the study has data for, by name."""
     summary: Summary = {}
     with reading(study) as tables:
         for name, figure in figures().items():
@@ -27,7 +27,7 @@ def summarise(study: Study) -> Summary:
 
 
 def write_summary(study: Study) -> Summary:
-    """Leave summary.json in the study, and give what it holds."""
+    """Write summary.json into the study; returns its content."""
     summary = summarise(study)
     with study.replacing("summary.json") as path:
         path.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -35,7 +35,7 @@ def write_summary(study: Study) -> Summary:
 
 
 def sentence(name: str, summary: Summary) -> str:
-    """What one figure or table shows and how it compares with the paper."""
+    """What a figure or table shows, compared with the paper."""
     return figures()[name].sentence(summary[name])
 
 
@@ -62,7 +62,7 @@ def _entry(figure: Figure, tables: Tables) -> Entry | None:
 
 
 def _check(figure: Figure, entry: Entry) -> None:
-    """Raise where an entry cannot be written down or put into words: every figure's must."""
+    """Raise if an entry cannot be written as JSON or its sentences fail."""
     json.dumps(entry, allow_nan=False)
     figure.sentence(entry)
     for row in figure.findings(entry) if figure.findings is not None else ():

@@ -1,11 +1,12 @@
-"""How numbers of the summary are put into sentences."""
+"""Numbers of the summary in words: shares, intervals, comparisons with the paper."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
 Entry = dict[str, Any]
 LayerValue = tuple[int, float]
-# What the measures of one memory are called.
+_CLOSE = 0.2  # share of the paper's value by which a value close to it may differ
+# Names of the measures of a memory.
 MEASURES = {
     "fires": "share of prefixes on which the memory fires",
     "max_prob": "highest probability in the value's distribution",
@@ -15,7 +16,7 @@ MEASURES = {
 
 
 def percent(share: float | None) -> str:
-    """A share as people write it."""
+    """A share in percent, with as many digits as matter."""
     if share is None:
         return "–"
     hundredths = 100 * share or 0.0
@@ -44,7 +45,7 @@ def interval(entry: Entry, name: str, layer: int) -> str:
 
 
 def mean(values: list[float]) -> float:
-    """Of a series over its layers."""
+    """The mean of a series over its layers."""
     return sum(values) / len(values)
 
 
@@ -53,23 +54,30 @@ def by_depth(lowest: LayerValue, highest: LayerValue) -> str:
     return ", ".join(f"{percent(share)} in layer {layer}" for layer, share in dict((lowest, highest)).items())
 
 
-def trend(lowest: LayerValue, highest: LayerValue, *, expected: Literal["rises", "falls"]) -> str:
-    """How a quantity changes from the lowest to the highest layer, compared with the paper."""
-    (first_layer, bottom), (last_layer, top) = lowest, highest
-    if first_layer == last_layer:
-        return "one layer only, so no trend to compare"
-    change = "rises" if top > bottom else "falls" if top < bottom else "does not change"
-    return f"{change} with depth, {'as' if change == expected else 'unlike'} in the paper"
-
-
-def compare(
-    value: float | None, low: float, high: float, *, less: str = "lower", more: str = "higher", close: float = 0.2
+def trend(
+    lowest: LayerValue,
+    highest: LayerValue,
+    *,
+    expected: Literal["rises", "falls"],
+    top: tuple[float, float] | None = None,
 ) -> str:
+    """How a quantity changes from the lowest to the highest layer, compared with the paper; `top` is its range there."""
+    (first_layer, first), (last_layer, last) = lowest, highest
+    change = "rises" if last > first else "falls" if last < first else "does not change"
+    likeness = f"{change} with depth, {'as' if change == expected else 'unlike'} in the paper"
+    if first_layer == last_layer:
+        likeness = "in one layer only, no trend"
+    if top is None or top[0] * (1 - _CLOSE) <= last <= top[1] * (1 + _CLOSE):
+        return likeness
+    return f"{likeness}; {'lower' if last < top[0] else 'higher'} at the top"
+
+
+def compare(value: float | None, low: float, high: float) -> str:
     """A value beside the paper's range: in it, within a fifth of its ends, below or above it."""
     if value is None:
         return "nothing to compare"
     if low <= value <= high:
         return "as in the paper"
-    if low * (1 - close) <= value <= high * (1 + close):
+    if low * (1 - _CLOSE) <= value <= high * (1 + _CLOSE):
         return "close to the paper"
-    return f"{less if value < low else more} than in the paper"
+    return f"{'lower' if value < low else 'higher'} than in the paper"

@@ -17,7 +17,7 @@ from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS, Pattern
 from ffscope.queries.annotations import done_by, drafts_begun, read
 from ffscope.queries.prefixes import first_triggers
 from ffscope.queries.tables import Tables, checked
-from ffscope.report.patterns import beside
+from ffscope.report.patterns import with_annotator
 from ffscope.web.dependencies import Annotator, Layer, Number, answers, html_page, studied
 from ffscope.web.drawing import Drawing
 from ffscope.web.parameters import takes
@@ -131,7 +131,7 @@ def figure_response(tables: Tables, annotator: str, summary: dict[str, Any]) -> 
     """Figure 2: the machine's as the report has it, a person's as it is now."""
     from ffscope.report.drawn_figure import draw as draw_figure
 
-    entry = beside(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
+    entry = with_annotator(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
     if entry is None:
         return FigureResponse(None)
     drawn = draw_figure("patterns", {"patterns": entry})
