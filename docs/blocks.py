@@ -1,7 +1,7 @@
 """The code blocks of the documentation: found in a page, run, and their outputs written back.
 
 A ```console block has commands after `$ `, each with the output that follows it. A ```python block shares its names with those
-before it on the page; a ```text block marked `<!-- output -->` behind it is what it prints. Above a block may stand, as a comment:
+before it on the page; a ```text block marked `<!-- output -->` after it is what it prints. A comment above a block may say:
 
 - `<!-- not run: REASON -->`: it needs a network, a GPU, a server …; only its commands and options are checked.
 - `<!-- bundled -->`: it needs the bundled model, and is run by docs/tutorial.py and the slow tests.
@@ -22,7 +22,7 @@ WIDTH = 100  # of the terminal that the outputs are printed for
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its lines, where the first of them stands (from 0), and what the comment above it says."""
+    """A fenced block: its language, its lines, the number of the first (from 0), and what the comment above it says."""
 
     page: Path
     language: str

@@ -8,7 +8,7 @@ CONTRACT = Path(__file__).with_name("contract.md")
 
 
 def updated(text: str) -> str:
-    """The contract with one line for every parquet file, where the first of them stands."""
+    """The contract with one line for every parquet file, in place of the old ones."""
     lines = text.splitlines()
     is_file = [line.startswith("| ") and ".parquet | " in line for line in lines]
     first = is_file.index(True)
