@@ -1,4 +1,4 @@
-"""Write the tutorial's outputs and figures anew: `.venv/bin/python docs/tutorial.py` (about six minutes on two cores).
+"""Write the tutorial's outputs and figures anew: `.venv/bin/python docs/tutorial.py` (some minutes on two cores).
 
 Its study is kept in .docs-studies, so that an interrupted run resumes and a second one is quick.
 """
