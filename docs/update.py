@@ -1,7 +1,7 @@
 """Write every generated part of the documentation anew: `make docs-update`, or `.venv/bin/python docs/update.py [PART …]`.
 
 Parts: files (the contract's table), readme (its results), notebook (its addresses), tutorial (outputs and figures; makes a
-study, which takes some minutes), pictures (figures of docs/findings.md), screenshots (of the explorer; needs Chromium). All by default.
+study: some minutes), pictures (figures of docs/findings.md), screenshots (of the explorer; needs Chromium). All by default.
 """
 
 import sys
