@@ -167,6 +167,8 @@ def workplace(tmp_path_factory, tokenizer):
     (folder / "wiki.train.tokens").write_text("".join(articles))
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         patch.setattr("ffscope.report.drawn_figure.vl_convert", PlainDrawing)
+        patch.setattr("ffscope.report.figure_page.vega_bundle", str)
+        patch.setattr("ffscope.analysis.patterns.find_encoder", lambda encoder, device: None)  # the model's own vectors
         patch.setenv("FFSCOPE_CACHE", str(folder / "cache"))
         small = "--examples 40 --mutation-memories 4 --mutation-triggers 5"
         blocks.run_command(f"ffscope run ./my-model --corpus my-text.jsonl --out study {small}")
