@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+APT = $(SUDO) apt-get -o Acquire::Retries=1 -o Acquire::http::Timeout=10
+# By file, and those first that take longest: the tests of the pages.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+TESTS ?= tests
 
 .PHONY: setup demo browser test test-slow test-wheel lint format bench dist docs docs-serve docs-update clean
 
@@ -18,16 +22,18 @@ $(READY): pyproject.toml constraints.txt src/ffscope/bundled.py
 demo: $(READY)
 	$(BIN)/ffscope demo
 
-# Chromium for the tests of the explorer's pages; without it they are skipped, with a word.
+# Chromium for the tests of the explorer's pages, which are skipped without it.
 browser:
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
-	  { command -v apt-get >/dev/null && $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	  { command -v apt-get >/dev/null && $(APT) update -qq && $(APT) install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 
+# Some eight minutes on two cores. One file: make test TESTS=tests/test_live.py
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	@$(MAKE) --silent browser SUDO="$(SUDO:sudo=sudo -n)" >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the explorer's pages are skipped."
+	$(BIN)/python -m pytest -m "not slow" $(TWO) --durations=10 $(TESTS)
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m "slow and not wheel"
+	$(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)
 
 # Installs the wheel and its dependencies into a new environment: needs the network and 3 GB in the temporary folder.
 test-wheel: $(READY)

@@ -1,4 +1,4 @@
-"""What ffscope costs over the model's own forward pass, on this machine: `make bench`."""
+"""The overhead of ffscope over the model's own forward pass, on this machine: `make bench`."""
 
 import argparse
 import platform
@@ -26,34 +26,34 @@ WIKI16, CORPUS = SHARED / "models" / "wiki16", SHARED / "corpora" / "wiki-train.
 
 
 def model() -> tuple[str, MemoryModel]:
-    """The real model where it is at hand, else a random one of the same shape."""
+    """The real model if it is available, else a random one of the same shape."""
     if WIKI16.is_dir():
         return "wiki16", load(WIKI16, "cpu", "float32")
     return "random weights, wiki16's shape", random_model("wiki16", device="cpu", dtype=torch.float32)
 
 
 def alternating(rounds: int, *runs: Callable[[], object]) -> list[list[float]]:
-    """Seconds of each run, taken in turn: what slows the machine down slows all of them down."""
+    """Seconds of each function, called in turn, so that a slow machine slows down all of them equally."""
     for run in runs:
         run()
     seconds: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
-        for taken, run in zip(seconds, runs, strict=True):
+        for durations, run in zip(seconds, runs, strict=True):
             start = time.perf_counter()
             run()
-            taken.append(time.perf_counter() - start)
+            durations.append(time.perf_counter() - start)
     return seconds
 
 
 def trace_over_forward(memories: MemoryModel, rounds: int) -> None:
-    """Tracing over the bare forward plus a plain copy of what the trace keeps."""
+    """The time of a trace relative to the bare forward pass plus a copy of the traced tensors."""
     ids = torch.randint(memories.vocab or 1, (8, 64), generator=torch.Generator().manual_seed(0))
     inputs = memories.encode(ids)
-    kept = tensors(memories.trace(ids))
+    traced_tensors = tensors(memories.trace(ids))
     forward, copy, traced = alternating(
         rounds,
         lambda: memories.forward(inputs),
-        lambda: [tensor.clone() for tensor in kept],
+        lambda: [tensor.clone() for tensor in traced_tensors],
         lambda: memories.trace(ids),
     )
     ratios = [t / (f + c) for f, c, t in zip(forward, copy, traced, strict=True)]
@@ -63,7 +63,7 @@ def trace_over_forward(memories: MemoryModel, rounds: int) -> None:
 
 
 def search(memories: MemoryModel, sentences: int) -> None:
-    """The search for triggers over the bare body, and text → tokens over the search."""
+    """The time of the search relative to the bare body, and the share of reading the text."""
     with tempfile.TemporaryDirectory() as folder:
         if memories.tokenizer is None:
             chunks: Iterable[Chunk] = list(random_chunks(sentences, memories.vocab or 1, None))
@@ -81,12 +81,12 @@ def search(memories: MemoryModel, sentences: int) -> None:
     if seconds is not None:
         share = seconds / (seconds + sum(race.searched))
         print(
-            f"text → sentences → tokens: {share:.1%} of the whole, at most 5 %: {'holds' if share <= 0.05 else 'EXCEEDED'}"
+            f"text → sentences → tokens: {share:.1%} of the whole, at most 5 %: {'OK' if share <= 0.05 else 'EXCEEDED'}"
         )
 
 
 def peak_memory(sentences: int) -> None:
-    """The most memory that a whole search took above the loaded model, for a tenth of the sentences and for all."""
+    """The peak memory of a whole search above the loaded model, for a tenth of the sentences and for all."""
     peaks = []
     for count in (sentences // 10, sentences):
         command = [sys.executable, str(Path(__file__).with_name("peak.py")), str(count)]
@@ -95,9 +95,9 @@ def peak_memory(sentences: int) -> None:
 
 
 def report(name: str, ratios: list[float], *, at_most: float) -> None:
-    """The median of a ratio, the middle half of it, and whether it keeps its limit."""
+    """Print the median and quartiles of a ratio, and whether it is within its limit."""
     low, middle, high = statistics.quantiles(ratios, n=4)
-    verdict = "holds" if middle <= at_most else "EXCEEDED"
+    verdict = "OK" if middle <= at_most else "EXCEEDED"
     print(f"{name}: {middle:.3f} ({low:.3f} to {high:.3f}), at most {at_most}: {verdict}")
 
 
@@ -109,12 +109,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--sentences", type=int, default=20_000)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     name, memories = model()
     print(f"{name}; torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}")
-    trace_over_forward(memories, chosen.rounds)
-    search(memories, chosen.sentences)
-    peak_memory(chosen.sentences)
+    trace_over_forward(memories, options.rounds)
+    search(memories, options.sentences)
+    peak_memory(options.sentences)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How long a live model takes to answer the explorer, idle and beside busy programs: `python bench/live.py MODEL … [--busy 0 2]`.
+"""Response times of the explorer's live model, idle and next to busy processes: `python bench/live.py MODEL … [--busy 0 2]`.
 
-Every way of choosing threads has a process of its own, since OpenMP reads its settings once; they take turns, so that what else the
-machine does slows all of them. Prints a Markdown table of medians, in seconds.
+Each way of choosing threads runs in a separate process, since OpenMP reads its settings once. The processes take turns, so that
+other load slows down all of them equally. Prints a Markdown table of medians, in seconds.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 
 TEXT = "The capital of France is a city that many people visit"
 THREADS = ("default", "one", "chosen")
-COLOURED = 15  # sentences that a memory's page colours at first
-PAUSE = 2.5  # seconds after which an earlier answer no longer counts as load
+COLOURED = 15  # sentences that the memory page colours initially
+PAUSE = 2.5  # seconds after which an earlier request no longer counts as load
 
 
-def questions(live):
-    """What is measured, by name."""
+def make_requests(live):
+    """The requests to measure, by name."""
     from ffscope.live.interventions import Interventions
     from ffscope.memory_name import Memory
 
@@ -40,8 +40,8 @@ def questions(live):
     }
 
 
-def answer_questions(options) -> None:
-    """One process: answers what it is asked on standard input, and says how long each answer took."""
+def run_requests(options) -> None:
+    """One process: runs the requests named on standard input, and prints the seconds each took."""
     from ffscope.web.model_threads import Threads, sleep_while_waiting
 
     if options.worker == "chosen":
@@ -55,18 +55,18 @@ def answer_questions(options) -> None:
         torch.set_num_threads(1)
     live = Live(load(options.models[0], options.device, options.dtype), bos=True)
     choose = Threads().choose if options.worker == "chosen" else lambda: None
-    asked = questions(live)
-    print(json.dumps([str(live.model), str(live.model.device), str(live.model.dtype), list(asked)]), flush=True)
+    requests = make_requests(live)
+    print(json.dumps([str(live.model), str(live.model.device), str(live.model.dtype), list(requests)]), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         choose()
-        asked[line.strip()]()
+        requests[line.strip()]()
         print(time.perf_counter() - start, flush=True)
 
 
 @contextmanager
 def workers(model: str, options):
-    """A process for each way of choosing threads."""
+    """One process for each way of choosing threads."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
     command = [sys.executable, __file__, model, "--device", options.device, "--dtype", options.dtype, "--worker"]
     started = {
@@ -84,7 +84,7 @@ def workers(model: str, options):
 
 @contextmanager
 def busy(count: int):
-    """Programs that keep a core busy each."""
+    """Processes that each keep a core busy."""
     programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -94,16 +94,16 @@ def busy(count: int):
             program.wait()
 
 
-def measure(started, question: str, rounds: int) -> dict[str, float]:
-    """The median over some rounds, in each of which every process answers once."""
-    took = {name: [] for name in started}
+def measure(started, request: str, rounds: int) -> dict[str, float]:
+    """The median seconds of each process over some rounds."""
+    durations = {name: [] for name in started}
     for _ in range(rounds):
         for name, worker in started.items():
             time.sleep(PAUSE)
-            worker.stdin.write(f"{question}\n")
+            worker.stdin.write(f"{request}\n")
             worker.stdin.flush()
-            took[name].append(float(worker.stdout.readline()))
-    return {name: statistics.median(seconds) for name, seconds in took.items()}
+            durations[name].append(float(worker.stdout.readline()))
+    return {name: statistics.median(seconds) for name, seconds in durations.items()}
 
 
 def main() -> None:
@@ -111,25 +111,27 @@ def main() -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--busy", type=int, nargs="+", default=[0], help="how many busy programs run beside it")
+    parser.add_argument(
+        "--busy", type=int, nargs="+", default=[0], help="number of busy processes to run at the same time"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="measure the questions whose name holds this")
+    parser.add_argument("--only", default="", help="measure only the requests whose name contains this")
     parser.add_argument("--worker", choices=THREADS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        return answer_questions(options)
+        return run_requests(options)
     for model in options.models:
-        with workers(model, options) as (started, (name, device, dtype, asked)):
+        with workers(model, options) as (started, (name, device, dtype, requests)):
             print(f"\n{name}, {device}, {dtype}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before\n")
             columns = [f"{count} busy, {threads}" for count in options.busy for threads in THREADS]
             print(f"| seconds, threads: | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}")
-            for question in [one for one in asked if options.only in one]:
+            for request in [request for request in requests if options.only in request]:
                 row: list[float] = []
                 for count in options.busy:
                     with busy(count):
-                        measure(started, question, 1)
-                        row += measure(started, question, options.rounds).values()
-                print(f"| {question} | {' | '.join(f'{seconds:.2f}' for seconds in row)} |", flush=True)
+                        measure(started, request, 1)
+                        row += measure(started, request, options.rounds).values()
+                print(f"| {request} | {' | '.join(f'{seconds:.2f}' for seconds in row)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Prints how much memory a whole search took above the loaded model, in MiB. `bench.py` calls it in a process of its own."""
+"""Prints the peak memory of a whole search above the loaded model, in MiB. `bench.py` runs it in a separate process."""
 
 import gc
 import json
@@ -17,20 +17,20 @@ from ffscope.pipeline import triggers
 WORDS = 16_000
 
 
-def memory(what: str) -> int:
-    """This process's resident memory in KiB: `VmRSS` now, `VmHWM` the most since it was last forgotten."""
+def memory(field: str) -> int:
+    """This process's resident memory in KiB: `VmRSS` now, `VmHWM` the peak since the last reset."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(what))
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
 
-def forget_the_most() -> None:
-    """Loading a model takes more than the loaded model does; what comes after is to be measured."""
+def reset_peak() -> None:
+    """Reset the peak, because loading a model takes more memory than the loaded model."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def made_up(folder: str, sentences: int) -> Path:
-    """A corpus of random words, where there is no real one."""
+def random_corpus(folder: str, sentences: int) -> Path:
+    """A corpus of random words, if there is no real one."""
     generator = torch.Generator().manual_seed(0)
     file = Path(folder) / "text.jsonl"
     with file.open("w") as out:
@@ -42,11 +42,11 @@ def made_up(folder: str, sentences: int) -> Path:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token for each of those words."""
+    """A tokenizer with one token per random word."""
     vocab = {token: i for i, token in enumerate(["</s>", "<unk>", ".", *(f"W{word}" for word in range(WORDS))])}
-    made = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", unk_token="<unk>")
+    word_level = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    word_level.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=word_level, eos_token="</s>", unk_token="<unk>")
 
 
 def main() -> None:
@@ -55,9 +55,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = CORPUS
         if memories.tokenizer is None:
-            corpus, memories.tokenizer = made_up(folder, sentences), tokenizer()
-        memories.trace(memories.encode(torch.arange(2, 40)[None]))  # so that what is loaded once is loaded
-        forget_the_most()
+            corpus, memories.tokenizer = random_corpus(folder, sentences), tokenizer()
+        memories.trace(memories.encode(torch.arange(2, 40)[None]))  # warm-up: lazy allocations
+        reset_peak()
         before = memory("VmRSS")
         triggers(memories, CorpusOptions(str(corpus), sentences=sentences), Path(folder) / "study")
         print((memory("VmHWM") - before) // 1024)

@@ -1,7 +1,7 @@
-"""How long each stage after the search takes on a device, and whether it finds what another device found.
+"""How long each stage after the search takes on a device, and whether its results match those of another device.
 
-`python bench/stages.py STUDY MODEL --device cuda`: STUDY holds all stages, made elsewhere. Its search is taken over, the
-rest is done again on the device and held against it.
+`python bench/stages.py STUDY MODEL --device cuda`: STUDY is a finished study from another device. Its search is copied; the other
+stages are run again on the device and compared.
 """
 
 import argparse
@@ -20,8 +20,8 @@ SEARCH = ("study.json", "documents", "sentences", "vocabulary", "triggers", "mem
 STATED = ("layer", "memory", "rank", "removed", "removed_index", "example", "sentence", "position", "target", "text")
 
 
-def searched(study: Study, folder: Path) -> None:
-    """A copy of a study as its search left it."""
+def copy_search(study: Study, folder: Path) -> None:
+    """Copy a study as it was after the search."""
     for name in SEARCH:
         file = name if "." in name else f"{name}.parquet"
         shutil.copy(study.path(file), folder / file)
@@ -31,21 +31,23 @@ def searched(study: Study, folder: Path) -> None:
         copy.skip("report", "not wanted")
 
 
-def compare(name: str, one: Study, other: Study) -> None:
-    """Print how far two tables lie apart: numbers by their largest difference, tokens and counts by how many differ."""
-    tables = [pq.read_table(study.path(f"{name}.parquet")) for study in (one, other)]
+def compare(name: str, first: Study, second: Study) -> None:
+    """Print how much two tables differ: the largest difference of numbers, and how many tokens and counts differ."""
+    tables = [pq.read_table(study.path(f"{name}.parquet")) for study in (first, second)]
     for column in tables[0].column_names:
-        first, second = (table[column].to_pylist() for table in tables)
+        left, right = (table[column].to_pylist() for table in tables)
         if column in STATED:
-            assert first == second, f"{name}.{column} differs"
-        elif isinstance(first[0], float):
-            apart = np.abs(np.array(first) - np.array(second))
-            print(f"  {name}.{column}: largest difference {apart.max():.1e}, largest value {np.abs(first).max():.3g}")
-        elif not isinstance(first[0], list):
-            differ = sum(a != b for a, b in zip(first, second, strict=True))
+            assert left == right, f"{name}.{column} differs"
+        elif isinstance(left[0], float):
+            difference = np.abs(np.array(left) - np.array(right))
+            print(
+                f"  {name}.{column}: largest difference {difference.max():.1e}, largest value {np.abs(left).max():.3g}"
+            )
+        elif not isinstance(left[0], list):
+            differ = sum(a != b for a, b in zip(left, right, strict=True))
             print(f"  {name}.{column}: {differ:,} of {len(first):,} differ")
         else:
-            differ = sum(a[:1] != b[:1] for a, b in zip(first, second, strict=True))
+            differ = sum(a[:1] != b[:1] for a, b in zip(left, right, strict=True))
             print(f"  {name}.{column}: the first of the list differs in {differ:,} of {len(first):,}")
 
 
@@ -54,17 +56,19 @@ def main() -> None:
     parser.add_argument("study", type=Path)
     parser.add_argument("model")
     parser.add_argument("--device", default="cuda")
-    chosen = parser.parse_args()
-    made = Study.open(chosen.study)
-    model = ffscope.load(chosen.model, chosen.device, made.manifest["model"]["dtype"])
-    asked = {name: made.settings[name] for name in ("examples", "mutation_memories", "mutation_triggers", "lens")}
+    options = parser.parse_args()
+    original = Study.open(options.study)
+    model = ffscope.load(options.model, options.device, original.manifest["model"]["dtype"])
+    settings = {
+        name: original.settings[name] for name in ("examples", "mutation_memories", "mutation_triggers", "lens")
+    }
     with tempfile.TemporaryDirectory() as folder:
-        searched(made, Path(folder))
+        copy_search(original, Path(folder))
         for stage in (row.name for row in stages_in_run()):
-            again = ffscope.analyse(stage, model, folder, **asked)
-            seconds, before = (study.manifest["stages"][stage]["seconds"] for study in (again, made))
-            print(f"{stage}: {seconds:.1f} s on {chosen.device}, {before:.1f} s there")
-            compare(stage, again, made)
+            again = ffscope.analyse(stage, model, folder, **settings)
+            seconds, before = (study.manifest["stages"][stage]["seconds"] for study in (again, original))
+            print(f"{stage}: {seconds:.1f} s on {options.device}, {before:.1f} s originally")
+            compare(stage, again, original)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the search for triggers costs over the bare forward pass of the model's body, on the same batches.
+"""The overhead of the search for triggers over the bare forward pass of the model's body, on the same batches.
 
 python bench/triggers.py                                       16 layers, 256 wide, 1,024 memories each, random weights
 python bench/triggers.py --shape paper --dtype bfloat16        16 layers, 1,024 wide, 4,096 memories each, random weights
@@ -29,7 +29,7 @@ SHAPES = {"wiki16": (256, 1024, 16384), "paper": (1024, 4096, 50265), "adaptive"
 
 
 def random_model(shape: str, *, device: str, dtype: torch.dtype) -> MemoryModel:
-    """Sixteen layers of random weights."""
+    """A model with sixteen layers and random weights."""
     hidden, memories, vocab = SHAPES[shape]
     torch.manual_seed(0)
     if shape == "adaptive":
@@ -47,7 +47,7 @@ def random_model(shape: str, *, device: str, dtype: torch.dtype) -> MemoryModel:
 
 
 def random_chunks(sentences: int, vocab: int, length: int | None) -> Iterator[Chunk]:
-    """Sentences of random tokens: of one length, or of lengths like those of an encyclopedia's sentences."""
+    """Sentences of random tokens: of one length, or with a length distribution like an encyclopedia's."""
     generator = np.random.default_rng(0)
     prefix = 0
     for start in range(0, sentences, 4096):
@@ -61,7 +61,7 @@ def random_chunks(sentences: int, vocab: int, length: int | None) -> Iterator[Ch
 
 
 class Race:
-    """The bare body and the search, batch by batch in turn."""
+    """Times the bare body and the search, alternating batch by batch."""
 
     def __init__(self, model: MemoryModel, *, prefixes: int, top: int, bos: bool = False) -> None:
         self.model = model
@@ -72,11 +72,11 @@ class Race:
         self.searched: list[float] = []
         self.prefixes: list[int] = []
 
-    def run(self, made: Iterator[Batch]) -> None:
-        for number, batch in enumerate(made):
+    def run(self, batches: Iterator[Batch]) -> None:
+        for number, batch in enumerate(batches):
             if number == 0:
                 self._warm_up(batch)
-            # Now one goes first, now the other: a length that is met for the first time costs whoever meets it.
+            # Alternate which goes first: the first run of a new length is slower.
             runners = [self._run_bare, self._run_search]
             for runner in runners if number % 2 else reversed(runners):
                 runner(batch)
@@ -90,7 +90,7 @@ class Race:
             self.searched.append(self._seconds(lambda: self.search.run(batch)))
 
     def _warm_up(self, batch: Batch) -> None:
-        """What is done once in a process (kernels compiled, libraries opened) is not what a corpus costs."""
+        """Run both once, to exclude one-time costs such as compiling kernels."""
         self._forward(batch)
         trial = Search(self.model, top=2, rarity=1024)
         with trial.tapping():
@@ -116,7 +116,7 @@ class Race:
         half = len(self.bare) // 2
         later = sum(self.searched[half:]) / sum(self.bare[half:])
         first = [round(s / b, 2) for s, b in zip(self.searched[:8], self.bare, strict=False)]
-        verdict = "holds" if whole <= at_most else "EXCEEDED"
+        verdict = "OK" if whole <= at_most else "EXCEEDED"
         print(
             f"{name}: {whole:.3f} over {len(self.bare)} batches ({later:.3f} over the later half), at most {at_most}: {verdict}"
         )
@@ -134,27 +134,27 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--sentences", type=int, default=20_000)
-    parser.add_argument("--length", type=int, help="one length for all sentences")
+    parser.add_argument("--length", type=int, help="length of all sentences")
     parser.add_argument("--top", type=int, default=50)
     parser.add_argument("--batch-tokens", type=int)
-    chosen = parser.parse_args()
-    model = random_model(chosen.shape, device=chosen.device, dtype=getattr(torch, chosen.dtype))
-    where = torch.cuda.get_device_name() if chosen.device == "cuda" else f"{torch.get_num_threads()} threads"
+    options = parser.parse_args()
+    model = random_model(options.shape, device=options.device, dtype=getattr(torch, options.dtype))
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
     print(
-        f"random weights, {chosen.shape}'s shape, {chosen.dtype}; torch {torch.__version__}, {where}, {platform.machine()}"
+        f"random weights, {options.shape}'s shape, {options.dtype}; torch {torch.__version__}, {where}, {platform.machine()}"
     )
-    chunks = list(random_chunks(chosen.sentences, SHAPES[chosen.shape][2], chosen.length))
+    chunks = list(random_chunks(options.sentences, SHAPES[options.shape][2], options.length))
     prefixes = sum(len(chunk.tokens) for chunk in chunks)
-    race = Race(model, prefixes=prefixes, top=chosen.top)
-    made = batches(
+    race = Race(model, prefixes=prefixes, top=options.top)
+    corpus_batches = batches(
         iter(chunks),
-        tokens=chosen.batch_tokens or batch_tokens(model, race.search.rarity),
+        tokens=options.batch_tokens or batch_tokens(model, race.search.rarity),
         before=0,
         rows=batch_rows(model),
     )
-    race.run(made)
+    race.run(corpus_batches)
     race.report("search over the bare body", at_most=1.10)
-    if chosen.device == "cuda":
+    if options.device == "cuda":
         print(f"  peak {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB on the device")
 
 

@@ -16,11 +16,11 @@ import fullsize
 import tiny
 from ffscope.cli import app
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.sentences import Cutter, reads_words
+from ffscope.corpus.sentences import SentenceSplitter, is_word_level
 from ffscope.live.model import Live
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer
 from ffscope.models.ranking import ranked
-from ffscope.models.unembedding import unembedding
+from ffscope.models.unembedding import make_unembedding
 from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import triggers
 from ffscope.study.folder import Study
@@ -93,10 +93,10 @@ def test_a_few_words_have_the_log_probabilities_of_the_whole_distribution(made):
 
 @torch.no_grad()
 def test_rows_of_the_unembedding_give_the_plain_product(made):
-    head = unembedding(made.adaptive_softmax)
+    head = make_unembedding(made.adaptive_softmax)
     some = states(made)
     rows = head.rows(torch.arange(tiny.VOCAB))
-    torch.testing.assert_close(head.plain(some), some @ rows.T, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(head.raw_logits(some), some @ rows.T, rtol=1e-4, atol=1e-4)
     order = torch.tensor([60, 3, 30, 3])
     torch.testing.assert_close(head.rows(order), rows[order])
 
@@ -178,7 +178,7 @@ def test_wikitext_stays_as_it_is_for_a_model_that_reads_words(tmp_path):
 
 def test_a_point_in_a_number_ends_no_sentence():
     words = [*SYMBOLS, *["Robert", "is", "5", "@.@", "ft", "tall", ".", "He", "had"]]
-    cutter = Cutter(make_tokenizer(words, bos="</s>"), language="en", max_tokens=128)
+    cutter = SentenceSplitter(make_tokenizer(words, bos="</s>"), language="en", max_tokens=128)
     ((_, found),) = cutter.sentences([(0, "Robert <unk> is 5 @.@ 5 ft tall . He had <unk> .")])
     assert [sentence.text for sentence in found] == ["Robert <unk> is 5 @.@ 5 ft tall .", "He had <unk> ."]
     assert found[0].tokens == [4, 3, 5, 6, 7, 6, 8, 9, 10]
@@ -187,8 +187,8 @@ def test_a_point_in_a_number_ends_no_sentence():
 
 
 def test_only_a_word_level_tokenizer_reads_words(tokenizer):
-    assert reads_words(make_tokenizer([*SYMBOLS, "a"], bos="</s>"))
-    assert not reads_words(tokenizer)
+    assert is_word_level(make_tokenizer([*SYMBOLS, "a"], bos="</s>"))
+    assert not is_word_level(tokenizer)
 
 
 def test_many_unknown_words_are_told(tmp_path, caplog):

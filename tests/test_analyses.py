@@ -22,13 +22,13 @@ import tiny
 from ffscope.analysis.mutation import _random
 from ffscope.errors import CorpusError, LensError, StudyError
 from ffscope.models.lenses import base
-from ffscope.models.loading import lay_out
+from ffscope.models.loading import make_memory_model
 from ffscope.models.ranking import rank_of, ranked, top
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, run, triggers
 from ffscope.search import example_pass
-from ffscope.search.prefix_sharing import share
+from ffscope.search.prefix_sharing import share_prefixes
 from ffscope.study.folder import Study
 from ffscope.study.resumable_table import ResumableTable
 from ffscope.study.schemas import SCHEMAS
@@ -143,7 +143,7 @@ def cases(corpus, tokenizer, tmp_path_factory):
     @cache
     def of(name, lens):
         made, folder, searching = make(name), tmp_path_factory.mktemp("case"), SEARCHES.get(name, SEARCHING)
-        study = all_at_once(lay_out(made, tokenizer), corpus, folder / "study", searching, lens=lens)
+        study = all_at_once(make_memory_model(made, tokenizer), corpus, folder / "study", searching, lens=lens)
         return Case(study, Plain(name, made, lens=lens, bos=BOS if searching.bos else None))
 
     return of
@@ -353,7 +353,7 @@ def test_related_tokens_are_more_alike_than_nearly_all_pairs_of_them(case):
 
 @pytest.fixture(scope="module")
 def llama(tokenizer):
-    return lay_out(tiny.make("llama"), tokenizer)
+    return make_memory_model(tiny.make("llama"), tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -472,7 +472,7 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
     for stage, other in others.items():
         analyse(stage, llama, whole.folder)  # with what it was made with
         (name, value) = next(iter(other.items()))
-        with pytest.raises(StudyError, match=f"holds a study with settings {name} = .*; this run has .*{value}"):
+        with pytest.raises(StudyError, match=f"is a study with settings {name} = .*; this run has .*{value}"):
             analyse(stage, llama, whole.folder, **other)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
 
@@ -480,7 +480,7 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
 @pytest.mark.parametrize(("first", "second"), [("values", "refinement"), ("refinement", "values")])
 def test_two_lenses_are_not_mixed_in_a_study(first, second, llama, begun):
     analyse(first, llama, begun, **ASKED, lens="norm")
-    with pytest.raises(StudyError, match='holds a study with settings lens = "norm"; this run has "raw"'):
+    with pytest.raises(StudyError, match='is a study with settings lens = "norm"; this run has "raw"'):
         analyse(second, llama, begun, **ASKED, lens="raw")
     assert Study.open(begun).settings["lens"] == "norm"
 
@@ -504,7 +504,7 @@ def test_another_batch_size_gives_the_same(tokens, llama, whole, begun):
 
 
 def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monkeypatch):
-    monkeypatch.setattr(example_pass, "_COEFFICIENTS", 3 * 4 * sum(llama.memories))
+    monkeypatch.setattr(example_pass, "_MAX_COEFFICIENTS", 3 * 4 * sum(llama.memories))
     monkeypatch.setattr(base, "_LOGITS", 5 * 4 * tiny.VOCAB)
     for stage in STAGES:
         analyse(stage, llama, begun, **ASKED)
@@ -545,7 +545,10 @@ def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama,
     held_out = [row for row in found(study, "sentences") if row["held_out"]]
     prefixes = [(row["sentence"], position) for row in held_out for position in range(len(row["tokens"]))]
     assert [(row["sentence"], row["position"]) for row in found(study, "examples")] == prefixes
-    assert f"The held-out text has {len(prefixes)} prefixes; all of them are examples, not 10000" in caplog.text
+    assert (
+        f"The held-out text has only {len(prefixes)} prefixes; all are used as examples, instead of 10000"
+        in caplog.text
+    )
 
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
@@ -574,7 +577,7 @@ def test_a_corpus_of_single_tokens_has_no_mutations(llama, tmp_path):
 def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("a" * 60)
     study = triggers(
-        lay_out(tiny.make("bart"), tokenizer),
+        make_memory_model(tiny.make("bart"), tokenizer),
         CorpusOptions(str(tmp_path / "a.txt")),
         tmp_path / "study",
         search=NO_BOS,
@@ -588,7 +591,7 @@ def test_precision_is_the_share_of_all_the_triggers_a_memory_has(corpus, tokeniz
     with torch.no_grad():  # every value promotes the space, which follows every word
         made.model.decoder.layers[1].fc2.weight.copy_(spaces[:, None].expand(12, 22))
     folder, searching = tmp_path / "study", replace(SEARCHING, top=100)
-    study = analysed(lay_out(made, tokenizer), corpus, folder, searching, ["values", "agreement"], lens="raw")
+    study = analysed(make_memory_model(made, tokenizer), corpus, folder, searching, ["values", "agreement"], lens="raw")
     following = defaultdict(list)
     for row in found(study, "triggers"):
         following[row["layer"], row["memory"]].append(row["next_token"])
@@ -604,7 +607,9 @@ def test_precision_is_the_share_of_all_the_triggers_a_memory_has(corpus, tokeniz
 def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, tmp_path):
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None
-    study = analysed(lay_out(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"])
+    study = analysed(
+        make_memory_model(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"]
+    )
     rows = found(study, "agreement")
     assert any(row["next_token"] == -1 for row in rows)
     assert all((row["next_rank"] is None) == (row["next_token"] == -1) for row in rows)
@@ -614,7 +619,9 @@ def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, t
 def test_a_vocabulary_of_fewer_than_twenty_tokens(tokenizer, tmp_path):
     made = tiny.build(hf.LlamaForCausalLM, hf.LlamaConfig, {**tiny._LLAMA, "vocab_size": 12})
     (tmp_path / "a.txt").write_text("abc cab\nbag face")  # the first letters, whose ids are below 12
-    study = analysed(lay_out(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"])
+    study = analysed(
+        make_memory_model(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"]
+    )
     for row in found(study, "values"):
         assert sorted(row["top_tokens"]) == sorted(row["bottom_tokens"]) == list(range(12))
         assert sum(row["top_probs"]) == pytest.approx(1)
@@ -628,7 +635,9 @@ def headless():
 @pytest.fixture(scope="module")
 def unread(headless, corpus, tokenizer, tmp_path_factory):
     stages = ["values", "mutation", "composition"]
-    return analysed(lay_out(headless, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages)
+    return analysed(
+        make_memory_model(headless, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages
+    )
 
 
 def test_without_unembedding_values_have_norms_and_no_tokens(headless, unread):
@@ -669,12 +678,12 @@ def test_without_unembedding_composition_counts_and_reads_nothing(headless, unre
 @pytest.mark.parametrize("stage", ["agreement", "refinement"])
 def test_without_unembedding_what_needs_a_reading_says_so(stage, headless, unread, tokenizer):
     with pytest.raises(LensError, match="odel has no unembedding"):
-        analyse(stage, lay_out(headless, tokenizer), unread.folder, **ASKED)
+        analyse(stage, make_memory_model(headless, tokenizer), unread.folder, **ASKED)
     assert not unread.path(f"{stage}.parquet").exists()
 
 
 def test_without_unembedding_a_whole_run_leaves_that_out_and_says_why(headless, unread, corpus, tokenizer, tmp_path):
-    other = all_at_once(lay_out(headless, tokenizer), corpus, tmp_path / "study")
+    other = all_at_once(make_memory_model(headless, tokenizer), corpus, tmp_path / "study")
     for name in ("values", "mutation", "examples", "composition"):
         assert same_bytes(other, unread, name)
     for name in ("agreement", "refinement"):
@@ -686,7 +695,7 @@ def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
     (tmp_path / "a.txt").write_text("One document. It is searched.")
     study = analysed(llama, tmp_path / "a.txt", tmp_path / "study", stages=["values"])
     for stage in ("composition", "refinement"):
-        with pytest.raises(CorpusError, match="No document of this corpus is held out .* --held-out FILE"):
+        with pytest.raises(CorpusError, match="There are no held-out examples: .* --held-out FILE"):
             analyse(stage, llama, study.folder)
     assert not study.path("examples.parquet").exists()
 
@@ -696,7 +705,7 @@ def test_a_stage_before_the_one_it_builds_on(llama, begun, tmp_path):
         with pytest.raises(StudyError, match="has no values yet. Run `ffscope values` on it first"):
             analyse(stage, llama, begun, **ASKED)
     for stage in STAGES:
-        with pytest.raises(StudyError, match="holds no study.* `ffscope triggers` makes one"):
+        with pytest.raises(StudyError, match="is not a study.*Create one with `ffscope run`"):
             analyse(stage, llama, tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
@@ -709,7 +718,9 @@ def test_every_stage_needs_the_triggers(llama, begun):
 
 
 def test_stages_and_lenses_that_are_not_there(llama, begun):
-    with pytest.raises(StudyError, match="There is no stage 'valves'. After the search come: values, agreement"):
+    with pytest.raises(
+        StudyError, match="There is no stage 'valves'. The stages after the search are: values, agreement"
+    ):
         analyse("valves", llama, begun)
     for stage in ("values", "refinement"):
         with pytest.raises(LensError, match="There is no lens 'tuned'"):
@@ -741,7 +752,7 @@ def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
     counts = defaultdict(int)
     total = sum(len(row["tokens"]) for row in found(whole, "sentences") if row["held_out"])
     for seed in range(200):
-        examples = example_pass.draw(whole, 20, seed)
+        examples = example_pass.draw_examples(whole, 20, seed)
         for place in zip(examples.sentence.tolist(), examples.position.tolist(), strict=True):
             counts[place] += 1
     every = list(counts.values()) + [0] * (total - len(counts))
@@ -756,7 +767,7 @@ def test_texts_are_shared_as_far_as_can_be(causal):
         texts = [
             generator.choice([0, 1, 255, 256, 70_000], generator.integers(1, 5)).astype(np.int32) for _ in range(count)
         ]
-        shared = share(texts, causal=causal)
+        shared = share_prefixes(texts, causal=causal)
         for text, run_number, position in zip(texts, shared.run, shared.position, strict=True):
             ran = shared.runs[run_number]
             assert position == len(text) - 1
@@ -778,7 +789,7 @@ def test_ranking_takes_the_lower_of_equal_tokens_first(levels):
         assert ranks.tolist() == [row.index(token) + 1 for row in order]
 
 
-@pytest.mark.parametrize("name", [name for name in tiny.TABLE if name != "vit"])
+@pytest.mark.parametrize("name", tiny.sweep(name for name in tiny.TABLE if name != "vit"))
 def test_which_families_see_what_comes_after(name):
     both_ways = ("bert", "roberta", "distilbert", "modernbert", "t5", "t5 gated", "bart")
-    assert lay_out(tiny.make(name)).causal is (name not in both_ways)
+    assert make_memory_model(tiny.make(name)).causal is (name not in both_ways)

@@ -200,7 +200,7 @@ stages()
 
 def test_all_is_complete_and_true():
     assert sorted(dir(ffscope)) == sorted([*ffscope.__all__, "__version__"])
-    assert set(ffscope._LATER) <= set(ffscope.__all__)
+    assert set(ffscope._LAZY) <= set(ffscope.__all__)
     assert all(getattr(ffscope, name) is not None for name in ffscope.__all__)
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         _ = ffscope.lode

@@ -183,7 +183,9 @@ def test_misspelt_and_missing_memories(name, message):
 
 
 def test_a_whole_layer_is_not_a_memory():
-    with pytest.raises(MemoryNameError, match=r"'L3' names a whole layer\. Name one memory of it, such as 'L3\.0'"):
+    with pytest.raises(
+        MemoryNameError, match=r"'L3' names a whole layer\. Expected the name of a memory, such as 'L3\.0'"
+    ):
         Memory.parse("L3")
     assert str(Memory.parse("L12.345")) == "L12.345"
 
@@ -230,8 +232,8 @@ def test_an_encoder_decoder_reads_the_same_text_in_both_stacks():
         ({"set": {"L0.1": float("nan")}}, r"Expected a finite number for L0\.1, found nan"),
         ({"scale": {"L0.1": "2"}}, "Expected a finite number for L0.1, found '2'"),
         ({"zero": [3]}, "3 is not a memory's name"),
-        ({"positions": 1.5, "zero": ["L0.1"]}, "Expected positions as whole numbers"),
-        ({"scale": ["L0.1"]}, "Expected `scale` as memories with their numbers"),
+        ({"positions": 1.5, "zero": ["L0.1"]}, "Expected positions as integers"),
+        ({"scale": ["L0.1"]}, "Expected `scale` as a dictionary from memories to numbers"),
     ],
 )
 def test_edits_that_make_no_sense(edit, message):

@@ -18,7 +18,7 @@ from conftest import SHARED
 from ffscope import SourceError, load, read
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.ingest import write_sentences
-from ffscope.corpus.sentences import Cutter
+from ffscope.corpus.sentences import SentenceSplitter
 from ffscope.errors import CorpusError, InputError
 from ffscope.models.encoder import Encoder
 from ffscope.options.corpus import CorpusOptions
@@ -49,7 +49,7 @@ def test_what_is_no_fault_of_the_text_passes(error):
 
 
 def cut(tokenizer, *texts):
-    cutter = Cutter(tokenizer, language="en", max_tokens=100)
+    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=100)
     return cutter, [sentences for _, sentences in cutter.sentences((None, text) for text in texts)]
 
 
@@ -70,7 +70,7 @@ def test_the_article_that_ended_a_run_is_read(tokenizer, tmp_path):
     with lzma.open(train) as articles:
         (tmp_path / "a.jsonl").write_bytes(next(islice(articles, 1885, None)))
     (document,) = Corpus(str(tmp_path / "a.jsonl"))
-    cutter = Cutter(tokenizer, language="en", max_tokens=10**6)
+    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=10**6)
     for text, sentences in cutter.sentences((text, text) for text in document.paragraphs):
         assert [token for sentence in sentences for token in sentence.tokens] == tokenizer.encode(text)
     assert not cutter.skipped
@@ -189,7 +189,7 @@ def test_damaged_model_files_are_a_sentence(tmp_path, tokenizer):
 )
 def test_hostile_gguf_is_a_sentence(tmp_path, content):
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + content)
-    with pytest.raises(SourceError, match="damaged, cut short, or of an architecture"):
+    with pytest.raises(SourceError, match="damaged, truncated, or of an architecture"):
         load(tmp_path / "model.gguf")
 
 

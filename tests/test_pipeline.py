@@ -22,11 +22,10 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, options_of, run, triggers
 from ffscope.progress import no_progress
-from ffscope.report.drawn_figure import DrawnFigure
 from ffscope.stages.mutation import MutationOptions
 from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
-from studies import make_study, write_corpus
+from studies import make_study, undrawn, write_corpus
 
 SEARCHING = SearchOptions(top=6)
 STAGES = [stage.name for stage in stages_in_run()]
@@ -52,9 +51,8 @@ def accounts(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures():
-    """Drawing takes longer than all else of such a study, and is tested with the report."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DrawnFigure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
+    """They are tested with the report."""
+    with undrawn():
         yield
 
 
@@ -124,7 +122,7 @@ def test_other_numbers_than_the_studys_are_refused(whole, model):
         ("values", {"lens": "raw"}),
         ("refinement", {"examples": 9}),
     ):
-        with pytest.raises(StudyError, match=f"holds a study with settings {next(iter(asked))} = "):
+        with pytest.raises(StudyError, match=f"is a study with settings {next(iter(asked))} = "):
             analyse(stage, model, whole.folder, **asked)
 
 
@@ -182,7 +180,7 @@ def test_where_figures_cannot_be_drawn_the_rest_is_done(model, tmp_path, monkeyp
     study = make_study(model, tmp_path)
     assert study.has("refinement")
     assert not study.has("report")
-    assert "Left out: the report" in caplog.text
+    assert "Skipped: the report" in caplog.text
 
 
 def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
@@ -190,7 +188,7 @@ def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
     stages = study.manifest["stages"]
     assert [stage for stage in stages if not stages[stage]["done"]] == ["composition", "refinement"]
     assert "--held-out" in stages["composition"]["why"]
-    assert "Left out: composition" in caplog.text
+    assert "Skipped: composition" in caplog.text
     assert "mutation" in json.loads(study.path("summary.json").read_text())
 
 
@@ -207,7 +205,7 @@ def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
 
 def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    monkeypatch.setattr("ffscope.search.time_budget._prefixes_a_second", lambda *_: 100.0)
+    monkeypatch.setattr("ffscope.search.time_budget._prefixes_per_second", lambda *_: 100.0)
     study = triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=replace(SEARCHING, minutes=10 / 60))
     done = study.manifest["stages"]["triggers"]
     rows = pq.read_table(study.path("sentences.parquet"), filters=[("held_out", "==", False)]).to_pylist()
@@ -219,7 +217,7 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     before = digests(study.folder)
     triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=replace(SEARCHING, minutes=10 / 60))
     assert digests(study.folder) == before
-    with pytest.raises(StudyError, match="holds a study with settings minutes = "):
+    with pytest.raises(StudyError, match="is a study with settings minutes = "):
         triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=SEARCHING)
 
 
@@ -227,7 +225,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
 
     def search(pace, progress=no_progress):
-        monkeypatch.setattr("ffscope.search.time_budget._prefixes_a_second", lambda *_: pace)
+        monkeypatch.setattr("ffscope.search.time_budget._prefixes_per_second", lambda *_: pace)
         how = {"search": replace(SEARCHING, minutes=10 / 60), "progress": progress}
         return triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", **how)
 
@@ -308,7 +306,7 @@ def test_a_stage_before_its_time_says_which_comes_first(saved, tmp_path):
 def test_a_study_being_written_is_not_reported_on(whole):
     with (
         Study.adding(whole.folder),
-        pytest.raises(StudyError, match="Another ffscope is writing"),
+        pytest.raises(StudyError, match="Another ffscope process is writing"),
         Study.adding(whole.folder),
     ):
         pass

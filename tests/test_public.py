@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from explorer import app_of, client_of, explored_study
+from explorer import app_of, client_of
 from ffscope.errors import SourceError
 from ffscope.report.command import reproduce
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
-from ffscope.study.public import hiding, public, public_name
+from ffscope.study.public import path_hider, public, public_name
 from ffscope.web.app import make_app
 from ffscope.web.export import export
 from ffscope.web.guard import Rules
 from ffscope.web.model_queue import ModelQueue
+from studies import copy_of
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,10 @@ def test_a_text_is_no_hubs_and_a_folder_that_is_there_is_none_either(tmp_path, m
 
 
 @pytest.fixture(scope="module")
-def secret(tmp_path_factory, tokenizer):
+def secret(explored, tmp_path_factory):
     """A study whose every source lies in a folder that nobody need know of, and whose stages say so."""
     folder = tmp_path_factory.mktemp("secret")
-    made = explored_study(tokenizer, folder)
+    made = copy_of(explored, folder)
     manifest = json.loads((made.folder / "study.json").read_text())
     manifest["model"]["source"] = str(folder / "model")
     manifest["corpus"]["source"] = manifest["settings"]["corpus"] = str(folder / "mails.jsonl")
@@ -137,14 +138,14 @@ def test_a_study_that_is_gone_is_not_named_by_its_path(secret, tmp_path):
         (folder / "study.json").unlink()
         answer = client.get("/index.json")
         assert answer.status_code == 409
-        assert "study holds no study" in answer.text
+        assert "study is not a study" in answer.text
         says_no_place(answer.text, secret)
         assert str(tmp_path) not in answer.text
 
 
 def test_words_that_are_no_paths_stay_as_they_are(tmp_path):
     manifest = {"model": {"source": "model"}, "corpus": {"source": "a"}, "settings": {}, "stages": {}}
-    hide = hiding(Study(tmp_path / "study", manifest))
+    hide = path_hider(Study(tmp_path / "study", manifest))
     assert hide("a model of a study") == "a model of a study"
 
 

@@ -38,7 +38,7 @@ from ffscope.stages.registry import stages
 from ffscope.stages.stage import Stage
 from ffscope.study.folder import Study
 from ffscope.study.public import public
-from studies import make_study, write_corpus
+from studies import make_study, undrawn, write_corpus
 
 FIGURES = {
     "patterns": 2,
@@ -57,7 +57,7 @@ FIGURES = {
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, tokenizer):
     model = read(tiny.make("llama"), tokenizer, source="tiny/<i>llama<i>")
-    return make_study(model, tmp_path_factory.mktemp("study"), hostile=True)
+    return make_study(model, tmp_path_factory.mktemp("study"), hostile=True, drawn=True)
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +407,8 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     searching = SearchOptions(top=6, layers=[1])
     model = read(tiny.make("opt"), tokenizer)  # a ReLU
     how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
-    study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, **how)
+    with undrawn():
+        study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, encoder="model", **how)
     made = summarise(study)
     assert made["active"]["signed"] == [None, False, None]
     assert "negative" not in sentence("active", made)

@@ -59,7 +59,7 @@ def test_what_is_not_there_is_named(study, tmp_path):
         opened.table("negative_triggers")
     with pytest.raises(MemoryNameError):
         opened.triggers("12.345")
-    with pytest.raises(StudyError, match="holds no study"):
+    with pytest.raises(StudyError, match="is not a study"):
         ffscope.open(tmp_path)
 
 

@@ -93,7 +93,7 @@ def test_nothing_depends_on_the_order_of_batches(seed):
 def test_a_tie_goes_to_the_earlier_prefix_even_if_it_comes_later():
     top = RunningTop(1, 1, CPU)
     for first in (40, 20, 60):
-        top.watch(torch.ones(1, 3, 1), torch.ones(1, 1), torch.tensor([first]), slice(0, 1))
+        top.update(torch.ones(1, 3, 1), torch.ones(1, 1), torch.tensor([first]), slice(0, 1))
     top.merge()
     assert prefixes_of(top.keys).tolist() == [[20]]
 
@@ -130,7 +130,7 @@ def test_the_sample_is_uniform():
     prefixes, memories = 100, 2000
     sample = RunningSample(torch.arange(memories), SAMPLE, seed=5)
     for start in range(0, prefixes, 10):
-        sample.watch(torch.ones(10, memories), torch.arange(start, start + 10), slice(0, memories))
+        sample.update(torch.ones(10, memories), torch.arange(start, start + 10), slice(0, memories))
     sample.merge()
     drawn = torch.bincount(prefixes_of(sample.keys).flatten(), minlength=prefixes).double()
     expected = memories * SAMPLE / prefixes
@@ -155,7 +155,7 @@ def test_the_tally_counts_and_sums():
     values = torch.randn(400, 3, generator=torch.Generator().manual_seed(0)) * 10 ** torch.tensor([0.0, -3.0, 3.0])
     values[:7] = 0.0
     tally = Histogram(3, CPU)
-    tally.watch(values, values)
+    tally.update(values, values)
     tally.sort(values, slice(0, 3))
     for memory in range(3):
         counts = np.bincount([bin_of(value) for value in values[:, memory].tolist()], minlength=BINS)

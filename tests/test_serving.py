@@ -43,7 +43,7 @@ def serving(study, *options):
 def test_it_says_when_pages_and_when_prompts_are_ready(study):
     with serving(study) as (server, address), httpx2.Client(base_url=address, timeout=60) as client:
         assert client.get("/index.json").status_code == 200  # at once: nothing is tried again
-        assert server.stdout.readline() == "The model is loaded (tiny-llama, cpu); prompts can be asked now.\n"
+        assert server.stdout.readline() == "The model is loaded (tiny-llama, cpu); prompts can be run now.\n"
         assert client.get("/live.json").json()["state"] == "ready"
         assert client.get("/prompt.json", params={"text": "The cat"}).status_code == 200
 

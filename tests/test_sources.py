@@ -63,7 +63,7 @@ def test_weights_without_a_place_are_told(folder, caplog):
     caplog.set_level("INFO", logger="ffscope")
     edit_config(folder, num_hidden_layers=2)
     assert load(folder).layers == 2
-    assert "12 weights of the checkpoint have no place in the model" in caplog.text
+    assert "does not use 12 weights of the checkpoint" in caplog.text
 
 
 def test_a_broken_tokenizer_does_not_hinder_the_check(folder):
@@ -78,7 +78,7 @@ def test_precision(folder):
     assert load(folder, dtype="float64").dtype == load(folder, dtype=torch.float64).dtype == torch.float64
     with pytest.raises(SourceError, match="There is no dtype 'float8'. Choose one of: auto, float32"):
         load(folder, dtype="float8")
-    with pytest.raises(SourceError, match="Device 'abacus' cannot be used here. Choose cpu, or auto"):
+    with pytest.raises(SourceError, match="Device 'abacus' cannot be used on this machine. Choose cpu, or auto"):
         load(folder, device="abacus")
 
 
@@ -131,11 +131,14 @@ def damage_sizes(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (damage_truncated, "cannot be read .*: the file is damaged or cut short. Fetch it again."),
-        (damage_no_weights, "cannot be loaded: .*model.safetensors.* Expected a folder as `save_pretrained` writes it"),
+        (damage_truncated, "cannot be read .*: the file is damaged or truncated. Download it again."),
+        (
+            damage_no_weights,
+            "cannot be loaded: .*model.safetensors.* Expected a complete folder written by `save_pretrained`",
+        ),
         (
             damage_lost_tensor,
-            "are not whole: 1 of them are missing, model.layers.1.mlp.up_proj.weight .*would be random",
+            "are incomplete: 1 are missing, such as model.layers.1.mlp.up_proj.weight .*would be random",
         ),
         (damage_no_config, "is not a model: expected a config.json in that folder, found .*model.safetensors"),
         (damage_bad_json, "cannot be loaded: .*not a valid JSON"),
@@ -150,7 +153,7 @@ def damage_sizes(folder):
         ),
         (
             lambda f: edit_config(f, model_type="own", auto_map={"AutoConfig": "own.Config"}),
-            "brings code of its own, which is not run unasked.*--trust-remote-code",
+            "contains its own code, which is not run without permission.*--trust-remote-code",
         ),
         (
             lambda f: edit_config(f, quantization_config={"quant_method": "gptq", "bits": 4}),
@@ -170,8 +173,8 @@ def test_names_that_lead_nowhere(tmp_path, monkeypatch):
     for source, message in {
         "./nowhere": "There is no file or folder ./nowhere. Check the path.",
         "missing.gguf": "There is no file or folder missing.gguf",
-        "smollm2-135": "is no file or folder here and no bundled default .* Did you mean 'smollm2-135m'?",
-        "some-one/some-model": "the model hub did not give it: .* Check the name and the network, or name a folder.",
+        "smollm2-135": "is not a local file or folder, nor a bundled default .* Did you mean 'smollm2-135m'?",
+        "some-one/some-model": "the model hub did not provide it: .* Check the name and the network, or name a folder.",
     }.items():
         with pytest.raises(SourceError, match=message):
             load(source)
@@ -182,7 +185,7 @@ def test_files_that_are_not_gguf(tmp_path, content):
     file = tmp_path / "model.gguf"
     file.write_bytes(content)
     with pytest.raises(
-        SourceError, match="not a GGUF file: expected it to begin with 'GGUF'|damaged, cut short, or of"
+        SourceError, match="not a GGUF file: expected its first bytes to be 'GGUF'|damaged, truncated, or of"
     ):
         load(file)
 
@@ -196,11 +199,12 @@ def test_what_is_not_a_name():
 
 def test_an_adapter_is_not_a_model(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(SourceError, match="holds an adapter, not a model. Merge it into its base model first"):
+    with pytest.raises(SourceError, match="contains an adapter, not a model. Merge it into its base model first"):
         load(tmp_path)
 
 
 @pytest.mark.bundled
+@pytest.mark.slow
 def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, monkeypatch):
     """Converted once, loaded in seconds after that, with the logits that transformers gets from the GGUF file itself."""
     import time

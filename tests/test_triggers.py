@@ -21,7 +21,7 @@ from ffscope.corpus.batches import batches
 from ffscope.corpus.prefixes import chunks
 from ffscope.errors import CoefficientError, CorpusError, InputError, StudyError
 from ffscope.models.inputs import bos_token
-from ffscope.models.loading import lay_out
+from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
@@ -275,25 +275,25 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     other = read(tiny.make("llama", seed=1), tokenizer)
     for model, reading, searching, message in (
-        (other, CorpusOptions(str(corpus)), QUICK, "holds a study with model fingerprint = "),
+        (other, CorpusOptions(str(corpus)), QUICK, "is a study with model fingerprint = "),
         (
             llama,
             CorpusOptions(str(corpus), max_tokens=7),
             QUICK,
-            "holds a study with settings max_tokens = 40; this run has 7.",
+            "is a study with settings max_tokens = 40; this run has 7.",
         ),
         (
             llama,
             CorpusOptions(str(corpus)),
             replace(QUICK, top=6),
-            "holds a study with settings top = 5; this run has 6.",
+            "is a study with settings top = 5; this run has 6.",
         ),
     ):
         with pytest.raises(StudyError, match=message):
             triggers(model, reading, whole.folder, search=searching)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(StudyError, match=r"is not empty and holds no study \(mine.txt …\). Nothing was written"):
+    with pytest.raises(StudyError, match=r"is not empty and not a study \(mine.txt …\). Nothing was written"):
         triggers(llama, CorpusOptions(str(corpus)), tmp_path, search=QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(StudyError, match="is a file"):
@@ -365,10 +365,10 @@ def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer,
     plain = tiny.make("llama")
     with torch.no_grad():  # one token's embedding makes one memory's coefficient infinite, or none at all
         plain.model.layers[layer].mlp.up_proj.bias[3] = number
-    model = lay_out(plain, tokenizer)
+    model = make_memory_model(plain, tokenizer)
     with pytest.raises(
         CoefficientError,
-        match=rf"Sentence \d+ \('.+'\) gives memory L{layer}.3 the coefficient (nan|-?inf), so nothing",
+        match=rf"Memory L{layer}.3 has the coefficient (nan|-?inf) in sentence \d+ \('.+'\)\. Expected a finite number",
     ):
         triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK)
 
@@ -406,7 +406,9 @@ def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
 
 @pytest.mark.parametrize("together", [(1, 10), (7, 300), (1000, 10**6)])
 def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("ffscope.corpus.sentences._TOGETHER", together)
+    paragraphs, characters = together
+    monkeypatch.setattr("ffscope.corpus.sentences._GROUP_PARAGRAPHS", paragraphs)
+    monkeypatch.setattr("ffscope.corpus.sentences._GROUP_CHARACTERS", characters)
     rows = [
         {
             "text": f"The {'abcdefgh'[i % 8]} number {'xyzuv'[i // 8 % 5]} {'klmn'[i // 40]}. Again {'abc'[i % 3]} {'b' * i}."
@@ -439,7 +441,7 @@ def test_duplicates_are_dropped_and_counted(llama, tmp_path):
 @pytest.mark.parametrize("content", [b"", b" \n\n", b"\xfd\xfe\n" * 3])
 def test_a_corpus_without_a_sentence(content, llama, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
-    with pytest.raises(CorpusError, match="gives no sentence to search: .* Expected UTF-8 text."):
+    with pytest.raises(CorpusError, match="has no sentence to search: .* Expected UTF-8 text."):
         triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", search=QUICK)
     assert not (tmp_path / "study").exists()
     (tmp_path / "b.txt").write_text("Now it has one.")
@@ -452,7 +454,7 @@ def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
     (row,) = found(study, "sentences.parquet")
     assert len(row["tokens"]) == 40
     assert study.manifest["corpus"]["cut"] == 1
-    assert "takes 40 tokens of a sentence" in caplog.text
+    assert "takes at most 40 tokens of a sentence" in caplog.text
 
 
 def test_models_without_text_or_tokenizer(corpus, tmp_path):
@@ -464,6 +466,6 @@ def test_models_without_text_or_tokenizer(corpus, tmp_path):
 def test_two_writers_do_not_meet(llama, corpus, whole):
     with (
         Study.writing(whole.folder, whole.manifest["model"]),
-        pytest.raises(StudyError, match="Another ffscope is writing"),
+        pytest.raises(StudyError, match="Another ffscope process is writing"),
     ):
         triggers(llama, CorpusOptions(str(corpus)), whole.folder, search=QUICK)

@@ -65,9 +65,9 @@ __all__ = [
     "triggers",
 ]
 
-# Names that need torch, or pyarrow and duckdb, are fetched when they are first used, so that `--help` does not wait for them,
-# and a machine without torch can read a study.
-_LATER = {
+# Names that need torch, pyarrow or duckdb are imported on first use, so that `--help` is fast and a study can be read without
+# torch.
+_LAZY = {
     "Finding": "ffscope.models.check",
     "check": "ffscope.models.check",
     "load": "ffscope.models.loading",
@@ -87,9 +87,9 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module 'ffscope' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,7 @@
 """Shapes in signatures: `Float[Tensor, "batch pos memory"]`.
 
-The axes are `layer batch pos memory hidden vocab`; `*at` stands for any leading ones, and `_` before a name for a size that may
-differ from layer to layer. The tests check every annotation; a machine
-without jaxtyping (a bare GPU machine, say) runs the same code unchecked.
+The axes are `layer batch pos memory hidden vocab`; `*at` stands for any leading axes, and `_` before a name for a size that may
+differ between layers. The tests check every annotation; without jaxtyping the code runs unchecked.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,6 @@ else:
         Float = Int = _Unchecked
 
 Array = np.ndarray
-"""A numpy array, whatever its shape."""
+"""A numpy array of any shape."""
 
 __all__ = ["Array", "Float", "Int"]

@@ -1,11 +1,11 @@
-"""Requests that are taken back while they run; no torch."""
+"""Cancelling a request while it runs. No torch."""
 
 from collections.abc import Callable
 
 from ffscope.errors import FfscopeError
 
 Stop = Callable[[], bool]
-"""Asked between layers, tokens and chunks; True ends the request."""
+"""Called between layers, tokens and chunks; True cancels the request."""
 
 
 class Stopped(FfscopeError):
@@ -16,11 +16,11 @@ class Stopped(FfscopeError):
 
 
 def never() -> bool:
-    """For requests that nobody takes back."""
+    """For requests that cannot be cancelled."""
     return False
 
 
-def heed(stop: Stop) -> None:
-    """Raise `Stopped` where that is asked for."""
+def raise_if_stopped(stop: Stop) -> None:
+    """Raise `Stopped` if the request was cancelled."""
     if stop():
         raise Stopped

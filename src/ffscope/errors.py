@@ -1,27 +1,27 @@
-"""The error tree. Every message says what was expected, what was found and what to do.
+"""The exceptions. Every message says what was expected, what was found and what to do.
 
 FfscopeError
 ├── SourceError       a model that cannot be found or read
 ├── LayoutError       a model whose feed-forward layers cannot be read as memories
-├── ProofError        a model that was read, but an identity does not hold
-├── LensError         a reading over the vocabulary that this model does not have
-├── MemoryNameError   a memory or layer that is misspelt or not in the model
-├── InputError        text or token ids that the model does not take
+├── ProofError        a model that was read, but fails an identity
+├── LensError         a lens that does not exist or that this model does not support
+├── MemoryNameError   a name that is malformed or not in the model
+├── InputError        an option, text or token ids that are not accepted
 ├── CorpusError       a corpus that cannot be found or read
-├── StudyError        a study folder that cannot be read, written or gone on with
-├── LabellerError     a language model, asked for labels, that does not answer
-└── CoefficientError  coefficients that are not numbers
+├── StudyError        a study folder that cannot be read, written or resumed
+├── LabellerError     a labelling language model that fails
+└── CoefficientError  coefficients that are not finite
 """
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, without its full stop; the name of its class where it says nothing."""
+    """The first line of an error's message, without the full stop; the class name if it has no message."""
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
 class FfscopeError(Exception):
-    """What the command line prints as one sentence, without a traceback."""
+    """Base class. The command line prints the message without a traceback."""
 
     exit_code = 2
 
@@ -35,21 +35,21 @@ class LayoutError(FfscopeError):
 
 
 class ProofError(FfscopeError):
-    """A model that was read, but whose decomposition is not exact."""
+    """A model whose layers, as read, do not reproduce its own computation."""
 
     exit_code = 1
 
 
 class LensError(FfscopeError):
-    """A reading over the vocabulary that this model does not have."""
+    """A lens that does not exist or that this model does not support."""
 
 
 class MemoryNameError(FfscopeError):
-    """A memory or layer that is misspelt or not in the model."""
+    """The name of a memory or layer that is malformed or not in the model."""
 
 
 class InputError(FfscopeError):
-    """Text or token ids that the model does not take."""
+    """An option, text or token ids that are not accepted."""
 
 
 class CorpusError(FfscopeError):
@@ -57,14 +57,14 @@ class CorpusError(FfscopeError):
 
 
 class StudyError(FfscopeError):
-    """A study folder that cannot be read, written or gone on with."""
+    """A study folder that cannot be read, written or resumed."""
 
 
 class LabellerError(FfscopeError):
-    """A language model, asked for labels, that cannot be reached or does not answer as it should."""
+    """A labelling language model that cannot be reached or gives an invalid answer."""
 
 
 class CoefficientError(FfscopeError):
-    """Coefficients that are not numbers, so that nothing can be ranked by them."""
+    """Coefficients that are not finite, so they cannot be ranked."""
 
     exit_code = 1

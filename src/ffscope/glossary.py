@@ -1,4 +1,4 @@
-"""The terms a reader of the report and the explorer meets, each explained in one sentence."""
+"""The terms used in the report and the explorer, each explained in one sentence."""
 
 GLOSSARY = {
     "memory": "One hidden dimension of a feed-forward layer, named by layer and index (L3.17): a key and its value.",
@@ -7,7 +7,7 @@ GLOSSARY = {
     "coefficient": "How strongly a memory's key responds to a prefix; the layer adds coefficient × value to the residual stream.",
     "prefix": "The text from the beginning of a sentence up to one of its tokens.",
     "trigger": "One of the prefixes on which a memory has its highest coefficients in the searched text.",
-    "residual": "The vector that runs through the model: what reaches a feed-forward layer, before the layer adds to it.",
+    "residual": "The vector in the residual stream that a feed-forward layer adds its update to.",
     "update": "What a feed-forward layer adds to the residual: the sum of its values, weighted by their coefficients.",
     "output": "The residual after the layer's update has been added.",
     "lens": "How a vector inside the model is read as a distribution over the next token: through the model's own unembedding.",

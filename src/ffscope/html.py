@@ -1,4 +1,4 @@
-"""JSON inside HTML, and the program that draws charts: what the pages of the report and of the explorer share."""
+"""JSON inside HTML, and the vega bundle: shared by the report and the explorer."""
 
 import json
 import math
@@ -6,12 +6,12 @@ from functools import cache
 from html import escape
 from typing import Any
 
-# Each could end the element that the JSON stands in, or a line of the script that reads it.
+# Characters that could end the script element, or a line in it.
 _ESCAPES = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
 
 def dumped(content: Any) -> str:
-    """Dataclasses, lists and plain values as JSON; numbers that are not finite become null."""
+    """Dataclasses, lists and plain values as a JSON string; numbers that are not finite become null."""
     try:
         return json.dumps(content, default=vars, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -29,13 +29,13 @@ def _finite(content: Any) -> Any:
 
 
 def block(name: str, content: Any) -> str:
-    """An element that holds JSON as data. No text in the JSON can end the element."""
+    """A script element with JSON as data. Text in the JSON cannot end the element."""
     return f'<script type="application/json" id="{escape(name)}">{dumped(content).translate(_ESCAPES)}</script>'
 
 
 @cache
 def vega_bundle() -> str:
-    """What draws the charts, as vl-convert ships it: one classic script that gives pages `vegaEmbed`."""
+    """The script that draws the charts, bundled by vl-convert: it defines `vegaEmbed`."""
     import vl_convert
 
     return vl_convert.javascript_bundle("globalThis.vegaEmbed = vegaEmbed;")

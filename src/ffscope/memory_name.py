@@ -1,4 +1,4 @@
-"""The name of a memory: `L12.345` is hidden dimension 345 of feed-forward layer 12, both from 0."""
+"""The names of memories: `L12.345` is hidden dimension 345 of feed-forward layer 12, both counted from 0."""
 
 import re
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Memory(NamedTuple):
         """`"L12.345"` as a Memory."""
         layer, memory = parse_name(name)
         if memory is None:
-            raise MemoryNameError(f"{name!r} names a whole layer. Name one memory of it, such as 'L{layer}.0'.")
+            raise MemoryNameError(f"{name!r} names a whole layer. Expected the name of a memory, such as 'L{layer}.0'.")
         return cls(layer, memory)
 
 
@@ -32,7 +32,7 @@ def parse_name(name: str) -> tuple[int, int | None]:
     match = _NAME.fullmatch(name)
     if match is None:
         raise MemoryNameError(
-            f"{name[:60]!r} is not a memory's name. Write the layer, a dot and the memory, both from 0, "
+            f"{name[:60]!r} is not a memory's name. Expected layer and memory, both counted from 0, "
             f"such as 'L12.345'{_suggestion(name)}"
         )
     layer, memory = match.groups()
@@ -45,15 +45,19 @@ def parse_layers(text: str, count: int) -> list[int]:
 
 
 def parse_numbers(text: str, count: int, what: str) -> list[int]:
-    """`"0,3-5"` as [0, 3, 4, 5], of the numbers below `count`."""
+    """`"0,3-5"` as [0, 3, 4, 5]; the numbers must be below `count`."""
     chosen: list[int] = []
     for term in text.split(","):
         match = _RANGE.fullmatch(term.strip())
         if match is None:
-            raise MemoryNameError(f"{term!r} names no {what}. Write numbers and ranges from 0, such as '0,3-5'.")
+            raise MemoryNameError(
+                f"{term!r} is not a range of {what}. Expected numbers and ranges from 0, such as '0,3-5'."
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
-            raise MemoryNameError(f"{term.strip()!r} runs backwards. Write the smaller number first, '{last}-{first}'.")
+            raise MemoryNameError(
+                f"{term.strip()!r} is a descending range. Write the smaller number first: '{last}-{first}'."
+            )
         if last >= count:
             raise MemoryNameError(f"There are no {what} {term.strip()}. This model has {what} 0 to {count - 1}.")
         chosen += range(first, last + 1)

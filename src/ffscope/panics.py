@@ -1,7 +1,7 @@
-"""Calls into compiled code that reads untrusted text or files: whatever goes wrong there becomes one ordinary error.
+"""Errors of compiled libraries that read untrusted text or files, all raised as one exception.
 
-Libraries written in Rust panic with pyo3's PanicException, which is no `Exception` and so passes every `except Exception`. Each
-library has a class of its own, so that it can only be recognised by its name.
+Libraries written in Rust panic with pyo3's PanicException, which is not an `Exception`, so `except Exception` does not catch it.
+Each library has its own PanicException class, so it can only be recognised by name.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from ffscope.errors import FfscopeError, first_line
 
 
 class Unreadable(Exception):
-    """What a library could not read; `error` is what it raised."""
+    """A library failed to read something; `error` is the exception it raised."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(first_line(error))
@@ -20,7 +20,7 @@ class Unreadable(Exception):
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Turn what compiled code raises into Unreadable; interrupts, exits, a lack of memory and our own errors pass as they are."""
+    """Raise errors of compiled code as Unreadable; interrupts, exits, MemoryError and our own errors pass unchanged."""
     try:
         yield
     except (FfscopeError, MemoryError, Unreadable):

@@ -1,4 +1,4 @@
-"""The stages in their order, each on the same study folder."""
+"""Runs the stages in order on one study folder."""
 
 import logging
 import time
@@ -12,15 +12,15 @@ from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.triggers import find_triggers
 from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
-from ffscope.models.fingerprint import account
+from ffscope.models.fingerprint import manifest_entry
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.analysis import ExampleOptions, LensOptions
-from ffscope.options.bag import Options
 from ffscope.options.corpus import CorpusOptions
+from ffscope.options.option_set import Options
 from ffscope.options.search import SearchOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
-from ffscope.search.example_pass import Observer, draw, observe
+from ffscope.search.example_pass import Observer, draw_examples, observe
 from ffscope.stages.registry import built_in, stages, stages_in_run
 from ffscope.stages.stage import Stage, Work, resolve
 from ffscope.study.folder import Study
@@ -38,8 +38,8 @@ def triggers(
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
 ) -> Study:
-    """Read a corpus into a study and find every memory's triggers in it. What is there already is not done again."""
-    with Study.writing(out, account(model)) as study:
+    """Read a corpus into a study and find every memory's triggers in it. Finished work is not repeated."""
+    with Study.writing(out, manifest_entry(model)) as study:
         _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
     return study
 
@@ -53,14 +53,14 @@ def analyse(
     progress: ProgressCallback = no_progress,
     **options: Any,
 ) -> Study:
-    """One stage after the search, on a study that has its triggers; `options` are fields of any stage's options.
+    """Run one stage on a study that has its triggers; `options` are fields of the stages' options dataclasses.
 
-    Where the stage needs no model, or finds an encoder in its place, `model` may be None.
+    `model` may be None if the stage needs no model, or uses an installed encoder instead.
     """
     names = [row.name for row in stages().values() if row.run or row.rows or row.observe]
     if stage not in names:
-        raise StudyError(f"There is no stage {stage!r}. After the search come: {', '.join(names)}.")
-    with opened(folder, model) as study:
+        raise StudyError(f"There is no stage {stage!r}. The stages after the search are: {', '.join(names)}.")
+    with open_for_stage(folder, model) as study:
         work = Work(study, options_of(study, options), model, progress, device)
         run_stage(stages()[stage], work)
     return study
@@ -76,10 +76,10 @@ def run(
     progress: ProgressCallback = no_progress,
     **options: Any,
 ) -> Study:
-    """Every stage and the report; a stage that this model or text does not allow is left out, and the study says why."""
-    with Study.writing(out, account(model)) as study:
+    """Run every stage and the report. A stage that this model or text does not support is skipped; study.json has the reason."""
+    with Study.writing(out, manifest_entry(model)) as study:
         work = Work(study, options_of(study, options), model, progress, str(model.device))
-        for row in stages_in_run():  # first, so that a slip is not noticed after hours
+        for row in stages_in_run():  # before the search, which may take hours
             if row.check:
                 resolve(row.check)(work.options)
         _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
@@ -89,21 +89,21 @@ def run(
 
 
 @contextmanager
-def opened(folder: Path | str, model: MemoryModel | None) -> Iterator[Study]:
-    """A study that has its triggers, to add to; with a model, which must be its own."""
+def open_for_stage(folder: Path | str, model: MemoryModel | None) -> Iterator[Study]:
+    """A study that has its triggers, opened for writing. A model must be the one that was studied."""
     Study.open(folder).need("triggers")
-    with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
+    with Study.adding(folder) if model is None else Study.writing(folder, manifest_entry(model)) as study:
         yield study
 
 
 def options_of(study: Study, values: Mapping[str, Any]) -> Options:
-    """Options of the stages: what is asked for; where that is None, what the study was made with, or else the default."""
+    """The options of the stages: these values; for None, the value stored in the study, or else the default."""
     kinds = [kind for row in stages().values() for kind in row.options if kind not in (CorpusOptions, SearchOptions)]
     return Options.parse(kinds, values, study.settings)
 
 
 def run_stage(stage: Stage, work: Work) -> str | None:
-    """Run one stage, unless it is done; gives what is to be said of it, if anything."""
+    """Run one stage unless it is done. Returns a message to print, if any."""
     if stage.observe:
         _observe(work, [resolve(stage.observe)(work)])
         return None
@@ -114,50 +114,54 @@ def run_stage(stage: Stage, work: Work) -> str | None:
 
 
 def _run_all(work: Work) -> None:
-    """Every stage of a run; those that observe the examples share one pass over them, where the first of them stands."""
-    together = [row for row in stages_in_run() if row.observe]
+    """Run every stage; those that observe the examples share one pass, at the place of the first of them."""
+    observing = [row for row in stages_in_run() if row.observe]
     for row in stages_in_run():
-        if row in together[:1]:
-            _observe_together(together, work)
-        elif row not in together:
-            with _or_skipped(work.study, row.name):
+        if row in observing[:1]:
+            _observe_all(observing, work)
+        elif row not in observing:
+            with _skip_on_error(work.study, row.name):
                 run_stage(row, work)
 
 
-def _observe_together(rows: list[Stage], work: Work) -> None:
+def _observe_all(rows: list[Stage], work: Work) -> None:
     observers: list[Observer] = []
     for row in rows:
-        with _or_skipped(work.study, row.name):
+        with _skip_on_error(work.study, row.name):
             observers.append(resolve(row.observe)(work))
-    with _or_skipped(work.study, *(observer.stage for observer in observers)):
+    with _skip_on_error(work.study, *(observer.stage for observer in observers)):
         try:
             _observe(work, observers)
         except FfscopeError:
             raise
-        except Exception as error:  # if it is of another package's stage, the others are observed without that
-            foreign = [observer.stage for observer in observers if observer.stage not in built_in()]
-            if not foreign:
+        except Exception as error:  # may come from a plugin: repeat without plugins
+            plugins = [observer.stage for observer in observers if observer.stage not in built_in()]
+            if not plugins:
                 raise
-            _skip(work.study, foreign, f"{type(error).__name__}: {error}")
-            _observe(work, [observer for observer in observers if observer.stage not in foreign])
+            _skip(work.study, plugins, f"{type(error).__name__}: {error}")
+            _observe(work, [observer for observer in observers if observer.stage not in plugins])
 
 
 def _observe(work: Work, observers: list[Observer]) -> None:
-    """The examples, and what is observed at them, in one pass."""
+    """Run the model over the examples once, for all observers that are not done."""
     study, model, count = work.study, work.model, work.options(ExampleOptions).examples
-    examples = draw(study, count, study.settings["seed"])
-    everyone: list[Observer] = [ExampleWriter(study, examples, count), *observers]
-    left = [observer for observer in everyone if not study.done(observer.stage, observer.settings)]
-    if not left:
+    examples = draw_examples(study, count, study.settings["seed"])
+    all_observers: list[Observer] = [ExampleWriter(study, examples, count), *observers]
+    remaining = [observer for observer in all_observers if not study.done(observer.stage, observer.settings)]
+    if not remaining:
         return
     if len(examples) < count:
-        logger.warning("The held-out text has %d prefixes; all of them are examples, not %d.", len(examples), count)
+        logger.warning(
+            "The held-out text has only %d prefixes; all are used as examples, instead of %d.",
+            len(examples),
+            count,
+        )
     lens = None if model.top is None else model.lens(work.options(LensOptions).lens)
-    observe(study, model, left, examples, lens=lens, progress=work.progress)
+    observe(study, model, remaining, examples, lens=lens, progress=work.progress)
 
 
 def _write_rows(stage: Stage, work: Work) -> None:
-    """A stage that gives the columns of its one table: everything around that is done here."""
+    """Run a stage that returns the columns of its table: check what it needs, write the table, update study.json."""
     study, settings = work.study, stage.settings(work.options)
     for name in stage.needs:
         study.need(name)
@@ -183,19 +187,19 @@ def _search(
     progress: ProgressCallback,
 ) -> None:
     search = search.resolved(model.memories)
-    corpus = replace(corpus, max_tokens=_room(model, corpus.max_tokens, bos=search.bos))
+    corpus = replace(corpus, max_tokens=_max_sentence_tokens(model, corpus.max_tokens, bos=search.bos))
     write_sentences(study, model.tokenizer, corpus, progress=progress)
     find_triggers(study, model, search, checkpoint_every=checkpoint_every, progress=progress)
 
 
 @contextmanager
-def _or_skipped(study: Study, *names: str) -> Iterator[None]:
-    """Where a model or a text does not allow a stage, the study says so and goes on."""
+def _skip_on_error(study: Study, *names: str) -> Iterator[None]:
+    """Skip stages that the model or the text does not support, and note the reason in study.json."""
     try:
         yield
     except (LensError, CorpusError) as error:
         _skip(study, names, str(error))
-    except Exception as error:  # of another package's stage, which must not cost the others
+    except Exception as error:  # a failing plugin must not stop the run
         if built_in() & set(names):
             raise
         _skip(study, names, f"{type(error).__name__}: {error}")
@@ -203,35 +207,37 @@ def _or_skipped(study: Study, *names: str) -> Iterator[None]:
 
 def _skip(study: Study, names: Iterable[str], why: str) -> None:
     for name in names:
-        logger.warning("Left out: %s. %s", name, why)
+        logger.warning("Skipped: %s. %s", name, why)
         study.skip(name, why)
 
 
 def _report(work: Work) -> None:
     try:
         write_report = resolve(stages()["report"].run)
-    except ModuleNotFoundError as missing:  # a machine with a GPU may have torch and no more
+    except ModuleNotFoundError as missing:  # a GPU machine may have only torch
         logger.warning(
-            "Left out: the report, since %s is not installed. `ffscope report` makes it on a machine that has it.",
+            "Skipped: the report, because %s is not installed. Run `ffscope report` on a machine that has it.",
             missing.name,
         )
         return
     write_report(work)
 
 
-def _room(model: MemoryModel, max_tokens: int, *, bos: bool) -> int:
-    """How many tokens of a sentence the model takes, up to those that are wanted."""
+def _max_sentence_tokens(model: MemoryModel, max_tokens: int, *, bos: bool) -> int:
+    """The largest sentence length in tokens: `max_tokens`, or less if the model has fewer positions."""
     if model.tokenizer is None:
         raise InputError(
-            "This model came without a tokenizer, so it cannot read a corpus. Put its tokenizer beside it."
+            "This model has no tokenizer, so it cannot read a corpus. Put the tokenizer files into the model's folder."
         )
-    room = model.positions
-    if room is None:
+    positions = model.positions
+    if positions is None:
         return max_tokens
-    starts = getattr(model.model.config, "is_encoder_decoder", False)  # its decoder, with a token of its own
-    room -= int(starts or (bos and bos_token(model.tokenizer) is not None))
-    if room < max_tokens:
+    has_start_token = getattr(model.model.config, "is_encoder_decoder", False)  # its decoder has a start token
+    positions -= int(has_start_token or (bos and bos_token(model.tokenizer) is not None))
+    if positions < max_tokens:
         logger.warning(
-            "This model takes %d tokens of a sentence; longer ones are cut there, not at %d.", room, max_tokens
+            "This model takes at most %d tokens of a sentence; longer ones are truncated there, not at %d.",
+            positions,
+            max_tokens,
         )
-    return min(room, max_tokens)
+    return min(positions, max_tokens)

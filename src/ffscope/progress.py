@@ -1,4 +1,4 @@
-"""How far a stage is: told by the library, shown by whoever called it."""
+"""Progress of a stage: reported by the library, displayed by the caller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is. `rate` counts prefixes a second, `left` is the time it will still take, `detail` is what it is at."""
+    """The progress of a stage. `rate` is in prefixes per second, `left` in seconds; `detail` says what is being read."""
 
     stage: str
     done: int
@@ -21,4 +21,4 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def no_progress(_: Progress) -> None:
-    """Where no one wants to know."""
+    """Ignores the progress."""

@@ -1,4 +1,4 @@
-"""Tokens as a person may safely see them: white space visible, nothing that a terminal or a page would obey."""
+"""Tokens as they are displayed: white space visible, control characters escaped."""
 
 import re
 import unicodedata
@@ -8,21 +8,21 @@ from functools import lru_cache
 from typing import Any
 
 _VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-_OTHER_SPACE = "⍽"  # no-break, thin and the like
+_OTHER_SPACE = "⍽"  # such as no-break and thin space
 _LONGEST = 60
 _ID = re.compile(r"#(\d{1,9})", re.ASCII)
 Vocabulary = dict[str, list[int]]
-"""The ids of every spelling."""
-# Byte-level tokenizers spell each byte as one character: those that can be seen as themselves, the others from 256 on.
-_SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_BYTES = {chr(byte): byte for byte in _SEEN} | {
-    chr(256 + i): byte for i, byte in enumerate(byte for byte in range(256) if byte not in _SEEN)
+"""Spelling → token ids."""
+# Byte-level tokenizers map each byte to one character: printable ones to themselves, the others to code points from 256 on.
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(256 + i): byte for i, byte in enumerate(byte for byte in range(256) if byte not in _PRINTABLE)
 }
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token, as it was asked for and as it is spelt; the spelling shows whether a space was put in front."""
+    """A token as the user typed it (`asked`) and as it is spelt; the spelling shows whether a space was prepended."""
 
     asked: str
     id: int
@@ -30,7 +30,7 @@ class Token:
 
 
 def visible(text: str, longest: int | None = _LONGEST) -> str:
-    """Text with its outer spaces and its line breaks shown, and control and direction marks spelt out."""
+    """Text with leading and trailing spaces and line breaks visible, and control and direction marks escaped."""
     body = text.strip(" ")
     start = len(text) - len(text.lstrip(" ")) if body else len(text)
     end = len(text) - start - len(body)
@@ -39,7 +39,7 @@ def visible(text: str, longest: int | None = _LONGEST) -> str:
 
 
 def spelling(tokenizer: Any, token: int) -> str:
-    """One token, visible. Half a character has no text of its own: then its bytes stand for it."""
+    """One token as it is displayed. A token that is part of a character is shown as its bytes."""
     if tokenizer is None:
         return f"#{token}"
     text = tokenizer.decode([token])
@@ -53,12 +53,12 @@ def spelling(tokenizer: Any, token: int) -> str:
 
 @lru_cache(maxsize=2)
 def vocabulary_of(tokenizer: Any, size: int) -> Vocabulary:
-    """The ids of the first `size` tokens, by their spelling."""
+    """The ids of the first `size` tokens, by spelling."""
     return by_spelling(spelling(tokenizer, token) for token in range(size))
 
 
 def by_spelling(spellings: Iterable[str]) -> Vocabulary:
-    """The ids of every spelling, given the spellings of tokens 0, 1, 2 …"""
+    """The ids by spelling, from the spellings of tokens 0, 1, 2 …"""
     vocabulary: Vocabulary = {}
     for token, spelt in enumerate(spellings):
         vocabulary.setdefault(spelt, []).append(token)
@@ -66,13 +66,13 @@ def by_spelling(spellings: Iterable[str]) -> Vocabulary:
 
 
 def find_tokens(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The ids that a text names: `#123` is that id; any other text is a spelling (`␣was`, `<E6><9D>`) or as typed (` was`).
+    """The ids that a text stands for: `#123` is an id; any other text is a spelling (`␣was`, `<E6><9D>`) or plain (` was`).
 
-    The inverse of `spelling`. Several ids share a spelling where a vocabulary has, say, a letter and the byte of that letter.
+    The inverse of `spelling`. Several ids can share a spelling, such as a letter and the byte of that letter.
     """
     if match := _ID.fullmatch(text):
         return [int(match[1])]
-    return vocabulary.get(visible(text), [])  # a spelling stays as it is when it is made visible again
+    return vocabulary.get(visible(text), [])  # `visible` leaves a spelling unchanged
 
 
 def _bytes(spelt: str) -> str:
@@ -85,7 +85,7 @@ def _character(character: str) -> str:
         return _VISIBLE[character]
     if unicodedata.category(character) == "Zs" and character != " ":
         return _OTHER_SPACE
-    # Cc, Cf, Cs, Co, Cn: escapes, direction marks, lone surrogates and the like. Zl and Zp end a line.
+    # Cc, Cf, Cs, Co, Cn: escapes, direction marks, lone surrogates. Zl and Zp end a line.
     if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
         return f"<{ord(character):04X}>"
     return character

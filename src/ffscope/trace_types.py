@@ -1,4 +1,4 @@
-"""How a prediction comes about, layer by layer: what is told of it. No torch."""
+"""The types of a traced prediction. No torch."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Prediction:
 class Contribution:
     """A memory with its coefficient, its share of the layer's Σ |coefficient| × ‖value‖, and the tokens it promotes here.
 
-    With a negative coefficient a memory promotes what its value suppresses.
+    With a negative coefficient, a memory promotes the tokens that its value suppresses.
     """
 
     memory: str
@@ -29,7 +29,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Step:
-    """One layer's part: what the residual, the feed-forward layer and their sum predict; how many memories are active."""
+    """One layer: what the residual, the feed-forward layer and their sum predict; how many memories are active."""
 
     layer: int
     before: Prediction

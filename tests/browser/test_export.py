@@ -101,7 +101,7 @@ def test_nothing_is_offered_that_needs_a_server(browse, folder):
     expect(page.get_by_role("searchbox")).to_have_count(0)
     expect(page.get_by_role("textbox")).to_have_count(0)
     expect(page.get_by_role("button", name="Paragraph")).to_have_count(0)
-    expect(page.get_by_text("Needs the model")).to_have_count(0)
+    expect(page.get_by_text("This needs the model")).to_have_count(0)
     expect(page.get_by_text("ffscope serve")).to_have_count(0)
 
 
@@ -123,7 +123,7 @@ def test_memories_are_searched_without_a_server(browse, home, study):
     row = page.get_by_role("region", name="Results")
     expect(row.locator("bdi.token")).to_have_text([token for token, _ in shown.value.promotes[:10]])
     box.fill("no such text anywhere")
-    expect(page.get_by_role("main")).to_contain_text("No memory fits this.")
+    expect(page.get_by_role("main")).to_contain_text("No memory matches.")
     box.fill(" ")
     expect(page.get_by_role("region", name="Results")).to_have_count(0)
     box.fill("L1.4")
@@ -176,7 +176,7 @@ def test_a_table_is_sorted_and_filtered_without_a_server(browse, folder):
     head = page.get_by_role("columnheader", name="Maximum")
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "descending")
-    page.get_by_label("Fires, %, from").fill("30")
+    page.get_by_label("Firing rate, %, from").fill("30")
     expect(page.get_by_role("status").filter(has_text="of 22 memories")).to_be_visible()
     first = page.get_by_role("region", name="Memories of this layer").get_by_role("rowheader").first.inner_text()
     again = browse(page.url)

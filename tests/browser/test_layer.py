@@ -37,7 +37,7 @@ def sorted_by(columns, name, *, down):
 def test_a_head_sorts_both_ways(browse, still):
     page = browse(f"{still}/L1")
     columns = twin_of(page, "/L1.json")["columns"]
-    for head, name in (("Maximum", "maximum"), ("Next rank", "next_rank"), ("Fires", "fires")):
+    for head, name in (("Maximum", "maximum"), ("Next rank", "next_rank"), ("Firing rate", "fires")):
         of_head = page.get_by_role("columnheader", name=head)
         expect(of_head).to_have_attribute("aria-sort", "none")
         for way, down in (("descending", True), ("ascending", False)):
@@ -46,7 +46,7 @@ def test_a_head_sorts_both_ways(browse, still):
             expect(first_name(page)).to_have_text(sorted_by(columns, name, down=down)[0])
     again = browse(page.url)
     expect(first_name(again)).to_have_text(sorted_by(columns, "fires", down=False)[0])
-    expect(again.get_by_role("columnheader", name="Fires")).to_have_attribute("aria-sort", "ascending")
+    expect(again.get_by_role("columnheader", name="Firing rate")).to_have_attribute("aria-sort", "ascending")
     expect(again.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "none")
 
 
@@ -76,9 +76,9 @@ def test_filters_narrow_the_table_and_are_in_the_link(browse, still):
         expect(first_name(page)).to_have_text(f"L1.{left[0]}")
         return left
 
-    page.get_by_label("Fires, %, from").fill("25")
+    page.get_by_label("Firing rate, %, from").fill("25")
     fit(lambda row: 100 * columns["fires"][row] >= 25)
-    page.get_by_label("Fires, %, to").fill("70.5")
+    page.get_by_label("Firing rate, %, to").fill("70.5")
     fit(lambda row: 100 * columns["fires"][row] <= 70.5)
     page.get_by_label("Kind").select_option("shallow")
     fit(lambda row: columns["kind"][row] == "shallow")
@@ -176,7 +176,7 @@ def test_thousands_of_rows_are_sorted_filtered_and_scrolled_within_a_second(crow
     expect(first_name(crowded)).to_have_text(f"L1.{next(i for i in range(MANY) if 7919 * i % MANY == MANY - 1)}")
     for to in range(0, 600_000, 60_000):
         assert scroller.evaluate(TIMED, to) < 1000
-    crowded.get_by_label("Fires, %, from").fill("30")
+    crowded.get_by_label("Firing rate, %, from").fill("30")
     expect(count_said(crowded)).to_have_text(re.compile(r"^[\d,]+ of 20,000 memories$"))
 
 

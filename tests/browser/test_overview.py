@@ -92,7 +92,7 @@ def test_the_surest_values_lead_to_their_memories(browse, site):
 
 def test_the_command_that_made_it_can_be_copied(browse, site):
     page = browse(site, permissions=["clipboard-read", "clipboard-write"])
-    page.get_by_text("How it was made").click()
+    page.get_by_text("How this study was made").click()
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("Copied.")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == twin_of(page, "/index.json")["command"]
@@ -107,15 +107,21 @@ def test_a_stage_that_is_missing_says_what_to_run(browse, copy):
     with served(app_of(copy)) as address:
         page = browse(address)
         said = page.get_by_role("main")
-        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy.name}.")
+        expect(said).to_contain_text(
+            f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
+        )
         expect(said).to_contain_text(f"The figures have not been drawn yet. Run ffscope report {copy.name}.")
         expect(said).to_contain_text("Without patterns: It was <b>too</b> late.")
         expect(said).not_to_contain_text("Mutation")
         expect(page.get_by_role("heading", name="Predictive values")).to_have_count(0)
         page.goto(f"{address}/L0/3")
-        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy.name}.")
+        expect(said).to_contain_text(
+            f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
+        )
         page.goto(f"{address}/L1")
-        expect(said).to_contain_text(f"Values have not been read yet. Run ffscope values {copy.name}.")
+        expect(said).to_contain_text(
+            f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
+        )
         expect(page.get_by_role("columnheader", name="Top token")).to_have_count(0)
 
 
@@ -144,7 +150,7 @@ def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):
 def test_what_is_no_name_is_searched_for_in_the_triggers(browse, still, words):
     page = browse(still)
     box = page.get_by_role("searchbox", name="search the triggers")
-    expect(box).to_have_attribute("placeholder", "L12.345 or words")
+    expect(box).to_have_attribute("placeholder", "L12.345 or text")
     box.fill(words)
     box.press("Enter")
     expect(page.get_by_label("A trigger contains")).to_have_value(words)
@@ -155,7 +161,7 @@ def test_what_is_no_name_is_searched_for_in_the_triggers(browse, still, words):
 def test_a_page_that_says_why_there_is_none_has_the_box_too(browse, still, path):
     browse.expects("status of 404")
     page = browse(f"{still}{path}")
-    expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This page cannot be shown")
     page.keyboard.press("/")
     page.keyboard.type("L1.3")
     page.keyboard.press("Enter")

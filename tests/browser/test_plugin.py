@@ -161,7 +161,7 @@ def shows_every_panel(page):
     expect(section("A figure").locator("canvas")).to_be_visible()
     assert is_drawn(section("A figure").locator("canvas"))
     for title in ("Broken", "No JSON"):
-        expect(section(title)).to_contain_text("This panel cannot be filled")
+        expect(section(title)).to_contain_text("This panel could not be computed")
     expect(section("Wrong")).to_contain_text("This panel cannot be drawn")
     expect(section("Nothing")).to_have_count(0)
     assert page.evaluate("window.__hit") is None

@@ -1,1 +1,1 @@
-"""What the stages compute, one module per question. None imports another: they meet in the study folder."""
+"""The computations of the stages, one module per stage. They do not import each other; they share the study folder."""

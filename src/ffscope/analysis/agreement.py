@@ -1,4 +1,4 @@
-"""Whether what a value promotes is what follows the prefixes that trigger its key. Needs the study's tables and no model."""
+"""Whether the top token of a value is the one that follows its key's triggers. Needs only the study's tables, no model."""
 
 import time
 from typing import Any
@@ -19,9 +19,9 @@ _TABLE = "agreement.parquet"
 
 
 def find_agreement(study: Study, *, lens: str | None = None, progress: ProgressCallback = no_progress) -> None:
-    """Hold every value against its key's triggers: agreement.parquet, one row for every memory that has one.
+    """Compare every value with its key's triggers: agreement.parquet, one row per memory that has a trigger.
 
-    A lens that is named must be that of the values.
+    A lens, if given, must be that of the values.
     """
     study.need("triggers")
     study.need("values", {} if lens is None else {"lens": lens})
@@ -38,17 +38,17 @@ def find_agreement(study: Study, *, lens: str | None = None, progress: ProgressC
 
 
 def _columns(study: Study, layer: int) -> dict[str, Any]:
-    """One layer's rows."""
+    """The rows of one layer."""
     triggers = _read(study, "triggers.parquet", layer, ["memory", "rank", "next_token"])
     values = _read(study, "values.parquet", layer, ["memory", "top_tokens", "max_prob", "next_rank"])
     if values["top_tokens"].null_count:
-        raise LensError("The model has no unembedding, so its values could not be read, and agree with nothing.")
-    top_token = pc.list_element(values["top_tokens"], 0).to_numpy()  # values are in the order of their memories
-    every, rank, following = (triggers[name].to_numpy() for name in ("memory", "rank", "next_token"))
-    memory, first, counts = np.unique(every, return_index=True, return_counts=True)
+        raise LensError("The model has no unembedding, so its values cannot be compared with the next tokens.")
+    top_token = pc.list_element(values["top_tokens"], 0).to_numpy()  # the values are sorted by memory
+    memories, rank, following = (triggers[name].to_numpy() for name in ("memory", "rank", "next_token"))
+    memory, first, counts = np.unique(memories, return_index=True, return_counts=True)
     assert (rank[first] == 1).all()
-    # An end of text without a token is -1 and agrees with nothing.
-    same = np.add.reduceat((following == top_token[every]).astype(np.int64), first) if len(first) else counts
+    # -1, the end of a text without EOS, never agrees.
+    same = np.add.reduceat((following == top_token[memories]).astype(np.int64), first) if len(first) else counts
     return {
         "layer": np.full(len(memory), layer, dtype=np.int32),
         "memory": memory,
@@ -67,5 +67,5 @@ def _read(study: Study, table: str, layer: int, columns: list[str]) -> pa.Table:
 
 
 def run(work: Work) -> None:
-    """The stage."""
+    """Run the stage."""
     find_agreement(work.study, lens=work.options(LensOptions).lens, progress=work.progress)

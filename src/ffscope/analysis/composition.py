@@ -1,4 +1,4 @@
-"""How a layer's update is made: how many memories are active, and whether any of them alone predicts what their sum does."""
+"""How a layer's update is composed: how many memories are active, and how many alone have the layer's prediction."""
 
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from ffscope.search.example_pass import Observer, View
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 
-CARRIED = 0.9  # of Σ |coefficient| × ‖value‖, by the effective memories
+EFFECTIVE_SHARE = 0.9  # share of Σ |coefficient| × ‖value‖ that the effective memories make up
 
 
 class Composition(Observer):
@@ -28,8 +28,8 @@ class Composition(Observer):
     def __init__(self, study: Study, model: MemoryModel, *, lens: str, count: int) -> None:
         study.need("values", {"lens": lens})
         self.settings = {"lens": lens, "examples": count}
-        reading = None if model.top is None else model.lens(lens)
-        self._values = [_Values(study, reading, layer, model.device) for layer in range(model.layers)]
+        model_lens = None if model.top is None else model.lens(lens)
+        self._values = [_Values(study, model_lens, layer, model.device) for layer in range(model.layers)]
 
     def rows(self, view: View) -> dict[str, Any]:
         layers = [self._layer(view, layer) for layer in range(len(self._values))]
@@ -39,20 +39,20 @@ class Composition(Observer):
         coefficients, values = view.states.coefficients[layer], self._values[layer]
         active = (coefficients > 0).sum(-1)
         ff_top = view.ff_top(layer)
-        unread = np.full(len(view.examples), None)
+        nulls = np.full(len(view.examples), None)
         return {
             "example": view.examples,
             "layer": np.full(len(view.examples), layer),
             "active": active.cpu().numpy(),
             "active_fraction": (active / coefficients.shape[1]).cpu().numpy(),
             "effective": effective(coefficients.float().abs() * values.norm).cpu().numpy(),
-            "ff_top": unread if ff_top is None else ff_top.cpu().numpy(),
-            "matches": unread if ff_top is None else values.matches(coefficients, ff_top).cpu().numpy(),
+            "ff_top": nulls if ff_top is None else ff_top.cpu().numpy(),
+            "matches": nulls if ff_top is None else values.matches(coefficients, ff_top).cpu().numpy(),
         }
 
 
 class _Values:
-    """What a study knows of a layer's values: norms, and the tokens that they and their opposites rank highest."""
+    """The values of a layer from values.parquet: norms, and the top tokens of the values and of their negatives."""
 
     def __init__(self, study: Study, lens: Lens | None, layer: int, device: torch.device) -> None:
         columns = ["norm", "top_tokens", "bottom_tokens"]
@@ -62,33 +62,33 @@ class _Values:
         self._lens, self._layer = lens, layer
 
     @cached_property
-    def opposite(self) -> Int[Tensor, "memory"]:
-        """What the opposites of the values promote: what they suppress, unless the lens is no linear map; then it is read."""
+    def negated_top(self) -> Int[Tensor, "memory"]:
+        """The top tokens of the negated values: the values' bottom tokens if the lens is linear, else computed."""
         if self._lens is None or self._lens.linear:
             return self._bottom
         return self._lens.update_tops(-self._lens.value_updates(self._layer))
 
     def matches(self, coefficients: Float[Tensor, "n memory"], ff_top: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """How many memories promote what the layer does: a value, or with a negative coefficient its opposite."""
+        """How many memories promote the layer's top token: by their value, or by its negative if the coefficient is negative."""
         promoted, negative = (coefficients > 0) & (self.top == ff_top[:, None]), coefficients < 0
         if not negative.any():
             return promoted.sum(-1)
-        return (promoted | (negative & (self.opposite == ff_top[:, None]))).sum(-1)
+        return (promoted | (negative & (self.negated_top == ff_top[:, None]))).sum(-1)
 
 
 def _firsts(lists: Any) -> Tensor:
-    """The first token of every list; -1 where the values could not be read."""
+    """The first token of every list; -1 if the model has no unembedding."""
     return torch.from_numpy(pc.fill_null(pc.list_element(lists, 0), -1).to_numpy().copy())
 
 
 def effective(sizes: Float[Tensor, "n memory"]) -> Int[Tensor, "n"]:
-    """How many of the largest sizes make up nine tenths of their sum; 0 where all are 0."""
+    """How many of the largest sizes make up EFFECTIVE_SHARE of their sum; 0 if all are 0."""
     largest = sizes.double().sort(-1, descending=True).values.cumsum(-1)
     total = largest[:, -1:]
-    return ((largest < CARRIED * total).sum(-1) + 1) * (total[:, 0] > 0)
+    return ((largest < EFFECTIVE_SHARE * total).sum(-1) + 1) * (total[:, 0] > 0)
 
 
 def observer(work: Work) -> Composition:
-    """The stage."""
+    """The observer of the stage."""
     lens, examples = work.options(LensOptions).lens, work.options(ExampleOptions).examples
     return Composition(work.study, work.model, lens=lens, count=examples)

@@ -1,4 +1,4 @@
-"""The examples of a study: prefixes of held-out sentences, with what the model predicts after them and what follows."""
+"""The examples of a study: held-out prefixes, each with the model's prediction and the actual next token."""
 
 from typing import Any
 
@@ -25,17 +25,20 @@ class ExampleWriter(Observer):
         numbers = view.examples
         sentences, positions = self.examples.sentence[numbers], self.examples.position[numbers]
         tokenizer = view.model.tokenizer
-        told = [self._told(tokenizer, *place) for place in zip(sentences.tolist(), positions.tolist(), strict=True)]
+        targets_and_texts = [
+            self._target_and_text(tokenizer, *place)
+            for place in zip(sentences.tolist(), positions.tolist(), strict=True)
+        ]
         return {
             "example": numbers.astype("int32"),
             "sentence": sentences.astype("int32"),
             "position": positions.astype("int32"),
             "prediction": [None] * len(numbers) if view.prediction is None else view.prediction.int().cpu().numpy(),
-            "target": [target for target, _ in told],
-            "text": [text for _, text in told],
+            "target": [target for target, _ in targets_and_texts],
+            "text": [text for _, text in targets_and_texts],
         }
 
-    def _told(self, tokenizer: Any, sentence: int, position: int) -> tuple[int, str]:
+    def _target_and_text(self, tokenizer: Any, sentence: int, position: int) -> tuple[int, str]:
         """The token that follows a prefix, and the prefix's text."""
         row = self._sentences[sentence]
         tokens = row["tokens"]

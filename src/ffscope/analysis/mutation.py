@@ -1,4 +1,4 @@
-"""What a key looks at: the coefficient of a trigger without its first, its last or a random token."""
+"""Which tokens a key depends on: the coefficient of a trigger without its first, last or a random token."""
 
 import time
 from contextlib import ExitStack, suppress
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ffscope.axes import Array
 from ffscope.corpus.prefixes import tokens_of
-from ffscope.models.memory_model import EnoughSeen, MemoryModel
+from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.passes import bos_of, by_length, sentence_inputs
-from ffscope.search.prefix_sharing import Shared, share
+from ffscope.search.prefix_sharing import SharedRuns, share_prefixes
 from ffscope.search.sample import mix
 from ffscope.stages.mutation import MutationOptions
 from ffscope.stages.stage import Work
@@ -23,8 +23,8 @@ from ffscope.study.folder import Study
 from ffscope.study.resumable_table import ResumableTable
 
 REMOVED = ("first", "last", "random")
-_LOTS = 2**12  # prefixes whose lots are drawn at once
-_PART = 2**13  # tokens that are run between two parts put by, at least
+_DRAWN_AT_ONCE = 2**12  # prefixes
+_PART = 2**13  # minimum number of tokens per part
 
 
 def mutate(
@@ -35,19 +35,19 @@ def mutate(
     triggers: int = 50,
     progress: ProgressCallback = no_progress,
 ) -> None:
-    """Remove a token from triggers of some memories of every layer and read the coefficients again: mutation.parquet."""
+    """Remove a token from triggers of some memories of every layer and measure the coefficients again: mutation.parquet."""
     study.need("triggers")
     settings = {"mutation_memories": memories, "mutation_triggers": triggers}
     if study.done("mutation", settings):
         return
     start = time.perf_counter()
     mutations = _Mutations.of(study, _sampled(study, memories, triggers))
-    shared = share(mutations.texts, causal=model.causal)
-    stage = _Stage(study, model, mutations, shared)
+    shared = share_prefixes(mutations.texts, causal=model.causal)
+    runs = _Runs(study, model, mutations, shared)
     parts = ResumableTable(study, "mutation.parquet", settings)
-    tokens = stage.run_all(parts, progress)
-    parts.join(len(stage.groups), sort_by=["layer", "memory", "rank", "removed"])
-    before = int(stage.bos is not None)
+    tokens = runs.run_all(parts, progress)
+    parts.join(len(runs.groups), sort_by=["layer", "memory", "rank", "removed"])
+    before = int(runs.bos is not None)
     study.finish(
         "mutation",
         settings,
@@ -60,7 +60,7 @@ def mutate(
 
 
 def _sampled(study: Study, memories: int, triggers: int) -> dict[str, Array]:
-    """The triggers of some memories of every layer, drawn among those that have any; longer than one token."""
+    """The triggers, longer than one token, of a random sample of memories of every layer that have triggers."""
     table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", triggers)])
     columns = {name: table[name].to_numpy() for name in table.column_names if name != "next_token"}
     wanted = np.zeros(len(table), dtype=bool)
@@ -68,14 +68,14 @@ def _sampled(study: Study, memories: int, triggers: int) -> dict[str, Array]:
         here = columns["layer"] == layer
         alive = np.unique(columns["memory"][here])
         generator = np.random.default_rng([study.settings["seed"], *b"mutation", int(layer)])
-        some = generator.permutation(alive)[:memories]
-        wanted |= here & np.isin(columns["memory"], some)
+        chosen = generator.permutation(alive)[:memories]
+        wanted |= here & np.isin(columns["memory"], chosen)
     wanted &= columns["position"] > 0  # a one-token prefix has no mutation
     return {name: column[wanted] for name, column in columns.items()}
 
 
 class _Mutations(NamedTuple):
-    """Every trigger times every removal: the trigger's row, what is removed, and the text that is left."""
+    """Every combination of a trigger and a removal: the trigger's row, the removed token, and the remaining text."""
 
     triggers: dict[str, Array]
     trigger: Array
@@ -105,35 +105,37 @@ def _indices(triggers: dict[str, Array], removed: str, seed: int) -> Array:
 
 
 def _random(sentences: Array, positions: Array, seed: int) -> Array:
-    """A random token of each prefix: of its tokens the one with the lowest lot.
+    """The index of a random token of each prefix: the one with the lowest hash.
 
-    Each is as likely as any other, and the prefixes of a sentence mostly lose the same token, so that they share their runs.
+    The choice is uniform, and the prefixes of a sentence mostly lose the same token, so that they can share runs.
     """
     tokens = torch.arange(int(positions.max(initial=0)) + 1)
     drawn = []
-    for some, ends in zip(
-        torch.from_numpy(sentences).split(_LOTS), torch.from_numpy(positions).split(_LOTS), strict=True
+    for numbers, ends in zip(
+        torch.from_numpy(sentences).split(_DRAWN_AT_ONCE),
+        torch.from_numpy(positions).split(_DRAWN_AT_ONCE),
+        strict=True,
     ):
-        lots = mix(mix(some.long(), seed)[:, None] + tokens, seed + 1)
-        drawn.append(lots.masked_fill_(tokens > ends[:, None], 2**31).argmin(1))
+        hashes = mix(mix(numbers.long(), seed)[:, None] + tokens, seed + 1)
+        drawn.append(hashes.masked_fill_(tokens > ends[:, None], 2**31).argmin(1))
     return torch.cat(drawn).numpy()
 
 
-class _Stage:
-    """The runs of a stage, in groups that are put by as one part each."""
+class _Runs:
+    """The runs of the model, in groups that are written as one part each."""
 
-    def __init__(self, study: Study, model: MemoryModel, mutations: _Mutations, shared: Shared) -> None:
+    def __init__(self, study: Study, model: MemoryModel, mutations: _Mutations, shared: SharedRuns) -> None:
         self.model, self.mutations, self.shared = model, mutations, shared
         self.bos = bos_of(study, model)
         lengths = np.array([len(run) for run in shared.runs], dtype=np.int64)
         room = study.settings["batch_tokens"]
         self.groups = _grouped(by_length(lengths, tokens=room, rows=room), lengths)
-        # Readings in the order of their runs, so that those of a run lie together.
+        # Sorted by run, so that the mutations of a run are contiguous.
         self.order = np.argsort(shared.run, kind="stable")
         self.starts = np.searchsorted(shared.run[self.order], np.arange(len(shared.runs) + 1))
 
     def run_all(self, parts: ResumableTable, progress: ProgressCallback) -> int:
-        """Run every group that is left; gives the number of tokens run."""
+        """Run every remaining group; returns the number of tokens run."""
         tokens = 0
         total = sum(len(run) for run in self.shared.runs)
         sizes = [sum(len(self.shared.runs[run]) for batch in group for run in batch) for group in self.groups]
@@ -141,74 +143,74 @@ class _Stage:
         done = total - sum(sizes[number] for number in missing)
         for number in missing:
             progress(Progress("mutation", done, total, unit="tokens"))
-            readings = [self._readings(batch) for batch in self.groups[number]]
-            mutated = [self._run(batch, some) for batch, some in zip(self.groups[number], readings, strict=True)]
-            parts.keep(number, self._columns(np.concatenate(readings), torch.cat(mutated).numpy()))
+            covered = [self._mutations_of(batch) for batch in self.groups[number]]
+            mutated = [self._run(batch, numbers) for batch, numbers in zip(self.groups[number], covered, strict=True)]
+            parts.write_part(number, self._columns(np.concatenate(covered), torch.cat(mutated).numpy()))
             tokens, done = tokens + sizes[number], done + sizes[number]
         progress(Progress("mutation", total, total, unit="tokens"))
         return tokens
 
-    def _readings(self, batch: Array) -> Array:
-        """The mutations that a batch of runs answers for."""
+    def _mutations_of(self, batch: Array) -> Array:
+        """The mutations that a batch of runs covers."""
         return np.concatenate([self.order[self.starts[run] : self.starts[run + 1]] for run in batch])
 
-    def _run(self, batch: Array, readings: Array) -> Tensor:
-        """The coefficients that were asked for, observed in one pass."""
+    def _run(self, batch: Array, numbers: Array) -> Tensor:
+        """The coefficients of mutations, observed in one pass."""
         tokens = np.stack([self.shared.runs[run] for run in batch])
         place = {int(run): row for row, run in enumerate(batch)}
-        rows = torch.tensor([place[run] for run in self.shared.run[readings].tolist()])
-        # From the end, where both stacks of an encoder–decoder hold the sentence.
-        positions = torch.from_numpy(self.shared.position[readings] - tokens.shape[1])
-        trigger = self.mutations.trigger[readings]
+        rows = torch.tensor([place[run] for run in self.shared.run[numbers].tolist()])
+        # Counted from the end: both stacks of an encoder–decoder end with the sentence.
+        positions = torch.from_numpy(self.shared.position[numbers] - tokens.shape[1])
+        trigger = self.mutations.trigger[numbers]
         layers, memories = (torch.from_numpy(self.mutations.triggers[name][trigger]) for name in ("layer", "memory"))
-        observed = torch.full((len(readings),), torch.nan)
+        observed = torch.full((len(numbers),), torch.nan)
         waiting = {part: layer for layer in layers.unique().tolist() for part in self.model.layer(layer).parts}
 
         def observe(part: Part, coefficients: Tensor, _past: int) -> None:
             layer = waiting.pop(part)
             within = memories - part.offset
-            mine = ((layers == layer) & (within >= 0) & (within < part.memories)).nonzero()[:, 0]
-            at = (some[mine].to(coefficients.device) for some in (rows, positions, within))
-            observed[mine] = coefficients[tuple(at)].float().cpu()
+            in_part = ((layers == layer) & (within >= 0) & (within < part.memories)).nonzero()[:, 0]
+            at = (index[in_part].to(coefficients.device) for index in (rows, positions, within))
+            observed[in_part] = coefficients[tuple(at)].float().cpu()
             if not waiting:
-                raise EnoughSeen
+                raise StopPass
 
-        with ExitStack() as stack, suppress(EnoughSeen):
+        with ExitStack() as stack, suppress(StopPass):
             for part in list(waiting):
                 stack.enter_context(part.tap(observe))
             self.model.forward(sentence_inputs(self.model, tokens, self.bos))
         return observed
 
-    def _columns(self, readings: Array, mutated: Array) -> dict[str, Any]:
+    def _columns(self, numbers: Array, mutated: Array) -> dict[str, Any]:
         mutations = self.mutations
         triggers = {
-            name: mutations.triggers[name][mutations.trigger[readings]]
+            name: mutations.triggers[name][mutations.trigger[numbers]]
             for name in ("layer", "memory", "rank", "coefficient")
         }
         return {
             **triggers,
-            "removed": np.array(REMOVED)[mutations.removed[readings]],
-            "removed_index": mutations.removed_index[readings].astype(np.int32),
+            "removed": np.array(REMOVED)[mutations.removed[numbers]],
+            "removed_index": mutations.removed_index[numbers].astype(np.int32),
             "mutated": mutated,
             "change": (mutated - triggers["coefficient"]) / triggers["coefficient"],
         }
 
 
 def _grouped(batches: list[Array], lengths: Array) -> list[list[Array]]:
-    """Batches after one another in groups of enough tokens to be worth a file."""
+    """Consecutive batches in groups of at least _PART tokens."""
     groups: list[list[Array]] = []
-    held = _PART
+    tokens = _PART
     for batch in batches:
-        if held >= _PART:
+        if tokens >= _PART:
             groups.append([])
-            held = 0
+            tokens = 0
         groups[-1].append(batch)
-        held += int(lengths[batch].sum())
+        tokens += int(lengths[batch].sum())
     return groups
 
 
 def run(work: Work) -> None:
-    """The stage."""
+    """Run the stage."""
     options = work.options(MutationOptions)
     counts = {"memories": options.mutation_memories, "triggers": options.mutation_triggers}
     mutate(work.study, work.model, **counts, progress=work.progress)

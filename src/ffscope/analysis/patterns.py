@@ -1,4 +1,4 @@
-"""What the triggers of every memory share: surface forms, and meaning beyond them."""
+"""Finds what the triggers of each memory have in common: shallow patterns (surface forms) and semantic ones (topics)."""
 
 import logging
 import time
@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.models.encoder import Encoder, check_folder, find_encoder, is_there
+from ffscope.models.encoder import Encoder, check_folder, encoder_available, find_encoder
 from ffscope.models.memory_model import MemoryModel
-from ffscope.options.bag import Options
+from ffscope.options.option_set import Options
 from ffscope.patterns.background import Background
 from ffscope.patterns.candidates import SHALLOW, Rates
 from ffscope.patterns.describe import describe
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
 from ffscope.patterns.prefix_embeddings import EncoderReader, ModelReader, Reader
-from ffscope.patterns.prefixes import read_prefixes, sampled
+from ffscope.patterns.prefixes import read_prefixes, sample_sentences
 from ffscope.patterns.semantic import Layer, set_bits
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.table import TABLE, write_patterns
@@ -30,8 +30,8 @@ from ffscope.study.folder import Study
 
 logger = logging.getLogger(__name__)
 
-_WIDEST = 60  # triggers of a memory: a bit for each
-_AT_ONCE = 4096  # memories of a layer: a mixture of experts may have 100,000
+_MOST_TRIGGERS = 60  # per memory: one bit for each in an integer
+_BLOCK = 4096  # memories processed at once: a layer of a mixture of experts may have 100,000
 
 
 def find_patterns(
@@ -43,69 +43,69 @@ def find_patterns(
     device: str = "auto",
     progress: ProgressCallback = no_progress,
 ) -> None:
-    """Label what the first triggers (25) of every memory share: patterns.parquet, with the machine as annotator.
+    """Find the patterns in the top triggers (25) of every memory: patterns.parquet, with `machine` as annotator.
 
-    Meaning is read by the encoder that is named, or else one that is installed, or else by the model's middle layer, which
-    `encoder="model"` asks for. What was found by another encoder, or in more or fewer triggers, is found anew.
+    Prefixes are embedded by the encoder that is named, else by an installed one, else by the model's middle layer
+    (`encoder="model"`). Patterns found with another encoder or another number of triggers are replaced.
     """
     study.need("triggers")
-    check_asked(encoder, triggers)
-    before, held = study.manifest["stages"].get("patterns", {}), _held(study)
+    check_pattern_options(encoder, triggers)
+    earlier, finished = study.manifest["stages"].get("patterns", {}), _finished_entry(study)
     if is_done(study, encoder, triggers):
         return
-    encoder = reads_by(study, encoder)
-    found = None if encoder == "model" else find_encoder(encoder, device)
-    asked: dict[str, Any] = {
-        "encoder": _source(found, model),
+    encoder = requested_encoder(study, encoder)
+    loaded = None if encoder == "model" else find_encoder(encoder, device)
+    entry: dict[str, Any] = {
+        "encoder": _source(loaded, model),
         "encoder_asked": encoder,
-        "encoder_fingerprint": found and found.fingerprint,
-        "pattern_triggers": triggers or before.get("pattern_triggers", TRIGGERS),
+        "encoder_fingerprint": loaded and loaded.fingerprint,
+        "pattern_triggers": triggers or earlier.get("pattern_triggers", TRIGGERS),
     }
-    if asked.items() <= held.items():
+    if entry.items() <= finished.items():
         return
-    if asked["encoder"] is None:
+    if entry["encoder"] is None:
         logger.warning(
-            "No encoder is installed and no model was given: meaning is looked for in words and documents alone."
+            "No encoder is installed and no model was passed: semantic patterns are found by words and documents alone."
         )
     start = time.perf_counter()
-    table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", asked["pattern_triggers"])])
-    prefixes, sample = read_prefixes(study, table, sampled(study, study.settings["seed"]), progress=progress)
+    table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", entry["pattern_triggers"])])
+    prefixes, sample = read_prefixes(study, table, sample_sentences(study, study.settings["seed"]), progress=progress)
     meanings = Background(study, prefixes, sample)
-    meanings.read(_reader(study, found, model, meanings), asked, progress)
-    patterns, counts = _found(study, table, meanings, progress)
+    meanings.read(_reader(study, loaded, model, meanings), entry, progress)
+    patterns, counts = _find_all(study, table, meanings, progress)
     write_patterns(study, MACHINE, patterns)
-    study.finish("patterns", {}, seconds=time.perf_counter() - start, **asked, **counts)
+    study.finish("patterns", {}, seconds=time.perf_counter() - start, **entry, **counts)
     meanings.drop()
 
 
 def is_done(study: Study, encoder: str | None, triggers: int | None) -> bool:
-    """Whether patterns were found already, and nothing else is asked for; an encoder that is named is looked at first."""
-    held = _held(study)
-    return bool(held) and encoder is None and triggers in (None, held["pattern_triggers"])
+    """Whether patterns were found with these options. A named encoder has to be loaded to tell, so that is False."""
+    finished = _finished_entry(study)
+    return bool(finished) and encoder is None and triggers in (None, finished["pattern_triggers"])
 
 
-def reads_by(study: Study, encoder: str | None) -> str | None:
-    """The encoder that is asked for, now or before."""
+def requested_encoder(study: Study, encoder: str | None) -> str | None:
+    """The encoder that is named now, or was named for the existing patterns."""
     return encoder or study.manifest["stages"].get("patterns", {}).get("encoder_asked")
 
 
-def _held(study: Study) -> dict[str, Any]:
-    """What a finished stage was asked for; nothing where its table cannot be read."""
+def _finished_entry(study: Study) -> dict[str, Any]:
+    """The entry of the finished stage in study.json; empty if its table cannot be read."""
     if not study.has("patterns"):
         return {}
     try:
         pq.read_schema(study.path(TABLE))
     except (pa.ArrowInvalid, OSError):
-        logger.warning("%s cannot be read; it is made again, without what language models said.", study.path(TABLE))
+        logger.warning("%s cannot be read. It is made again, without the labels of language models.", study.path(TABLE))
         study.path(TABLE).unlink()
         return {}
     return study.manifest["stages"]["patterns"]
 
 
-def check_asked(encoder: str | None, triggers: int | None) -> None:
-    """Raise where patterns cannot be found in this way."""
-    if triggers is not None and not LEAST <= triggers <= _WIDEST:
-        raise InputError(f"pattern_triggers is {triggers}. Expected {LEAST} to {_WIDEST}.")
+def check_pattern_options(encoder: str | None, triggers: int | None) -> None:
+    """Raise for an invalid number of triggers or encoder."""
+    if triggers is not None and not LEAST <= triggers <= _MOST_TRIGGERS:
+        raise InputError(f"pattern_triggers is {triggers}. Expected {LEAST} to {_MOST_TRIGGERS}.")
     if encoder not in (None, "model"):
         check_folder(str(encoder))
 
@@ -117,56 +117,56 @@ def _reader(study: Study, encoder: Encoder | None, model: MemoryModel | None, me
 
 
 def _source(encoder: Encoder | None, model: MemoryModel | None) -> str | None:
-    """Where vectors come from."""
+    """The name of the encoder, for study.json."""
     if encoder is not None:
         return encoder.name
     return None if model is None else f"words by layer {model.layers // 2} of the studied model"
 
 
-def _found(
+def _find_all(
     study: Study, table: pa.Table, meanings: Background, progress: ProgressCallback
 ) -> tuple[dict[Memory, list[Pattern]], dict[str, Any]]:
-    """The patterns of every memory that has any, and how many prefixes are covered."""
-    rates, sample = Rates(meanings.sample, SHALLOW), meanings.at_large()
+    """The patterns of every memory that has any, and how many prefixes they cover."""
+    rates, sample = Rates(meanings.sample, SHALLOW), meanings.sample_statistics()
     tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
     layer, memory, rank = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
     patterns: dict[Memory, list[Pattern]] = {}
-    covered, blocks = 0, np.unique(np.stack([layer, memory // _AT_ONCE]), axis=1).T.tolist()
+    covered, blocks = 0, np.unique(np.stack([layer, memory // _BLOCK]), axis=1).T.tolist()
     for done, (number, block) in enumerate(blocks):
         progress(Progress("patterns", done, len(blocks), unit="blocks of memories"))
-        here = np.flatnonzero((layer == number) & (memory // _AT_ONCE == block))
-        first, distinct = block * _AT_ONCE, meanings.number[here]
+        here = np.flatnonzero((layer == number) & (memory // _BLOCK == block))
+        first, distinct = block * _BLOCK, meanings.distinct_index[here]
         triggers = Triggers(meanings.prefixes.take(here), memory[here] - first, rank[here] - 1)
-        found = Layer(triggers, meanings.whole[distinct], meanings.last[distinct], sample)
-        for one, best in _best(found, find_shared(triggers, rates), tokens):
-            patterns[Memory(number, first + one)] = best
+        candidates = Layer(triggers, meanings.whole[distinct], meanings.last[distinct], sample)
+        for index, best in _best(candidates, find_shared(triggers, rates), tokens):
+            patterns[Memory(number, first + index)] = best
             covered += len({rank for pattern in best for rank in pattern.covers})
     progress(Progress("patterns", len(blocks), len(blocks), unit="blocks of memories"))
     return patterns, {"prefixes": len(table), "covered": covered}
 
 
-def _best(found: Layer, shared: dict[int, list[Shared]], tokens: list[str]) -> Iterator[tuple[int, list[Pattern]]]:
+def _best(layer: Layer, shared: dict[int, list[Shared]], tokens: list[str]) -> Iterator[tuple[int, list[Pattern]]]:
     """The patterns of every memory that has any, best first."""
-    meanings = found.find(shared)
-    for one in sorted(shared.keys() | meanings.keys()):
-        shallow = [_told(form, found, one, tokens) for form in shared.get(one, [])]
-        yield one, sorted([*shallow, *meanings.get(one, [])], key=_order)[:MOST]
+    semantic = layer.find(shared)
+    for memory in sorted(shared.keys() | semantic.keys()):
+        shallow = [_shallow_pattern(form, layer, memory, tokens) for form in shared.get(memory, [])]
+        yield memory, sorted([*shallow, *semantic.get(memory, [])], key=_order)[:MOST]
 
 
 def _order(pattern: Pattern) -> tuple[float, int]:
-    """The least likely first, then what covers more."""
+    """By p-value, then by descending support."""
     return pattern.p_value or 0.0, -pattern.support
 
 
-def _told(form: Shared, layer: Layer, memory: int, tokens: list[str]) -> Pattern:
+def _shallow_pattern(form: Shared, layer: Layer, memory: int, tokens: list[str]) -> Pattern:
     bits = set_bits(form.bits)
     members = [int(layer.rows[memory, bit]) for bit in bits]
-    said = describe(form, layer.triggers.prefixes, members, tokens)
-    return Pattern("shallow", said, tuple(bit + 1 for bit in bits), form.p_value)
+    description = describe(form, layer.triggers.prefixes, members, tokens)
+    return Pattern("shallow", description, tuple(bit + 1 for bit in bits), form.p_value)
 
 
 def run(work: Work) -> None:
-    """The stage."""
+    """Run the stage."""
     options = work.options(PatternOptions)
     device = work.device if work.loaded is None else str(work.loaded.device)
     how = {"encoder": options.encoder, "triggers": options.pattern_triggers, "device": device}
@@ -174,11 +174,13 @@ def run(work: Work) -> None:
 
 
 def needs_model(study: Study, options: Options) -> bool:
-    """Whether the studied model is to read meaning: not where an encoder does, or all is done."""
+    """Whether the studied model has to embed prefixes: not if an encoder does, or the stage is done."""
     how = options(PatternOptions)
-    return not is_done(study, how.encoder, how.pattern_triggers) and not is_there(reads_by(study, how.encoder))
+    return not is_done(study, how.encoder, how.pattern_triggers) and not encoder_available(
+        requested_encoder(study, how.encoder)
+    )
 
 
 def check_options(options: Options) -> None:
-    """Raise where patterns cannot be found in this way."""
-    check_asked(options(PatternOptions).encoder, options(PatternOptions).pattern_triggers)
+    """Raise for invalid options."""
+    check_pattern_options(options(PatternOptions).encoder, options(PatternOptions).pattern_triggers)

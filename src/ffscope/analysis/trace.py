@@ -1,4 +1,4 @@
-"""What each layer does to the prediction at one position: before → the memories that contribute most → after."""
+"""Traces the prediction at one position through the layers, with the memories that contribute most to each update."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from ffscope.cases import case
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.lenses.base import Lens
-from ffscope.models.linear_parts import written
+from ffscope.models.linear_parts import to_residual
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.tokens import spelling
 from ffscope.trace_types import Contribution, Prediction, PredictionTrace, Step
@@ -26,13 +26,13 @@ def trace_prediction(
     lens: str = "norm",
     bos: bool = True,
 ) -> PredictionTrace:
-    """How the prediction after one token of a text comes about; by default after the last."""
-    reading = model.lens(lens)
+    """The prediction after one token of a text, by default the last, layer by layer."""
+    model_lens = model.lens(lens)
     trace = model.trace(text, bos=bos, layers=layers)
     length = trace.ids.shape[1]
     if not -length <= position < length:
         raise InputError(
-            f"There is no position {position}: the text has {length} tokens, BOS included, counted from 0."
+            f"There is no position {position}: the text has {length} tokens, including BOS. Expected {-length} to {length - 1}."
         )
     assert trace.logits is not None  # a model with a lens has logits
     return PredictionTrace(
@@ -42,20 +42,20 @@ def trace_prediction(
         ids=trace.ids[0].tolist(),
         tokens=[spelling(model.tokenizer, token) for token in trace.ids[0].tolist()],
         position=position % length,
-        steps=list(steps(model, trace, position=position, memories=memories, lens=reading)),
+        steps=list(steps(model, trace, position=position, memories=memories, lens=model_lens)),
         prediction=_best(model, trace.logits[0, position], 5),
     )
 
 
 def steps(model: MemoryModel, trace: Trace, *, position: int, memories: int, lens: Lens) -> Iterator[Step]:
-    """Each traced layer's part at one position of a trace's first text, with the memories that contribute most."""
+    """The traced layers at one position of a trace's first text, each with the memories that contribute most."""
     for i in range(len(trace.layers)):
         yield _step(model, lens, trace, i, position, memories)
 
 
 @torch.no_grad()
 def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[int, float]) -> list[list[str]]:
-    """The three tokens that each of some memories of a layer promotes with its coefficient."""
+    """The three tokens that each of these memories promotes most, given the sign of its coefficient."""
     values = lens.value_updates(layer, list(coefficients))
     signs = torch.tensor([-1 if coefficient < 0 else 1 for coefficient in coefficients.values()]).to(values)
     highest = lens.updates(values * signs[:, None]).topk(3).indices.tolist()
@@ -64,7 +64,7 @@ def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[i
 
 @torch.no_grad()
 def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, memories: int) -> Step:
-    """The i-th traced layer's part."""
+    """The i-th traced layer."""
     residual, update, output = (states[i][0, position] for states in (trace.residual, trace.update, trace.output))
     before, after = (_best(model, lens.states(state, trace.layers[i]), 1)[0] for state in (residual, output))
     ff = _best(model, lens.updates(update), 1)[0]
@@ -82,18 +82,18 @@ def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, m
 
 def _contributions(model: MemoryModel, lens: Lens, layer: int, coefficients: Tensor, count: int) -> list[Contribution]:
     ff = model.layer(layer)
-    sizes = coefficients.abs() * written(ff, ff.values()).float().norm(dim=-1)
+    sizes = coefficients.abs() * to_residual(ff, ff.values()).float().norm(dim=-1)
     total = sizes.sum().clamp_min(torch.finfo(torch.float32).tiny)
     chosen = {index: coefficients[index].item() for index in sizes.topk(min(count, ff.memories)).indices.tolist()}
     tokens = promoted(model, lens, layer=layer, coefficients=chosen)
     return [
-        Contribution(str(Memory(layer, memory)), coefficient, (sizes[memory] / total).item(), some)
-        for (memory, coefficient), some in zip(chosen.items(), tokens, strict=True)
+        Contribution(str(Memory(layer, memory)), coefficient, (sizes[memory] / total).item(), promotes)
+        for (memory, coefficient), promotes in zip(chosen.items(), tokens, strict=True)
     ]
 
 
 def _best(model: MemoryModel, logits: Tensor, count: int) -> list[Prediction]:
-    """The highest-ranked tokens. Ranked on logits: rounding in the softmax makes ties that are none."""
+    """The highest-ranked tokens, by logit: the softmax may round different logits to equal probabilities."""
     probabilities: Any = logits.float().softmax(-1)
     return [
         Prediction(spelling(model.tokenizer, token), token, probabilities[token].item())

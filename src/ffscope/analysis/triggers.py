@@ -1,11 +1,11 @@
-"""For every memory the prefixes of a study's sentences with the highest coefficients, in one pass over all layers."""
+"""Finds the prefixes with the highest coefficients for every memory, in one pass over the study's sentences."""
 
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
 from ffscope.progress import ProgressCallback, no_progress
 from ffscope.search import checkpoint
 from ffscope.search.engines import engine
-from ffscope.search.plan import given_settings, make_plan
+from ffscope.search.plan import make_plan, requested_settings
 from ffscope.search.write import write_tables
 from ffscope.study.folder import Study
 
@@ -18,11 +18,11 @@ def find_triggers(
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
 ) -> None:
-    """Search the study's sentences: triggers.parquet, memories.parquet, and negative_triggers.parquet if wanted.
+    """Search the study's sentences: triggers.parquet, memories.parquet, and optionally negative_triggers.parquet.
 
     An interrupted search resumes from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
-    if study.done("triggers", given_settings(options)):
+    if study.done("triggers", requested_settings(options)):
         checkpoint.discard(study)
         return
     plan = make_plan(study, model, options)

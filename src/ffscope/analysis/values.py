@@ -1,4 +1,4 @@
-"""Every value read over the vocabulary: the tokens it promotes and suppresses, and how sure it is of the first."""
+"""Projects every value to the vocabulary: the tokens it promotes and suppresses, with their probabilities."""
 
 import time
 from typing import Any
@@ -19,28 +19,28 @@ from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.resumable_table import ResumableTable
 
-TOKENS = 20  # of each value, from either end
+TOKENS = 20  # top and bottom tokens kept per value
 
 
 def read_values(
     study: Study, model: MemoryModel, *, lens: str = "norm", progress: ProgressCallback = no_progress
 ) -> None:
-    """Read all values of the model: values.parquet. A model without unembedding has norms and no tokens."""
+    """Project all values of the model: values.parquet. Without an unembedding there are only norms."""
     study.need("triggers")
     settings = {"lens": lens}
     if study.done("values", settings):
         return
     start = time.perf_counter()
     try:
-        reading = model.lens(lens)
+        model_lens = model.lens(lens)
     except LensError:
-        if model.top is not None:  # there is no such lens
+        if model.top is not None:  # an unknown lens
             raise
-        reading = None
+        model_lens = None
     parts = ResumableTable(study, "values.parquet", settings)
     for layer in parts.missing(model.layers):
         progress(Progress("values", layer, model.layers, unit="layers"))
-        parts.keep(layer, _columns(study, model, layer, reading))
+        parts.write_part(layer, _columns(study, model, layer, model_lens))
     parts.join(model.layers)
     study.finish("values", settings, seconds=time.perf_counter() - start)
     parts.drop()
@@ -48,7 +48,7 @@ def read_values(
 
 
 def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
-    """One layer's rows."""
+    """The rows of one layer."""
     values = model.values(layer)
     count = len(values)
     columns: dict[str, Any] = {
@@ -60,12 +60,12 @@ def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) ->
     if lens is not None:
         next_tokens = _next_tokens(study, layer, count)
         outside = (next_tokens < 0) | (next_tokens >= lens.unembedding.vocab)
-        asked = next_tokens.masked_fill(outside, 0).to(values.device).split(lens.chunk)
+        target_chunks = next_tokens.masked_fill(outside, 0).to(values.device).split(lens.chunk)
         chunks = [
             (*_tokens(logits), rank_of(tokens, logits))
-            for tokens, logits in zip(asked, lens.value_chunks(layer), strict=True)
+            for tokens, logits in zip(target_chunks, lens.value_chunks(layer), strict=True)
         ]
-        top, probabilities, bottom, ranks = (torch.cat(same).cpu() for same in zip(*chunks, strict=True))
+        top, probabilities, bottom, ranks = (torch.cat(column).cpu() for column in zip(*chunks, strict=True))
         columns["top_tokens"], columns["bottom_tokens"] = _lists(top.int()), _lists(bottom.int())
         columns["top_probs"], columns["max_prob"] = _lists(probabilities), probabilities[:, 0].numpy()
         columns["next_rank"] = pa.array(ranks.int().numpy(), mask=outside.numpy())
@@ -73,18 +73,18 @@ def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) ->
 
 
 def _next_tokens(study: Study, layer: int, count: int) -> Int[Tensor, "memory"]:
-    """The token after each memory's first trigger, whose rank is seen while the whole distribution is there; -1 for none."""
+    """The token after each memory's top trigger, or -1. Its rank is computed here because it needs the whole distribution."""
     firsts = [("layer", "==", layer), ("rank", "==", 1)]
     table = pq.read_table(study.path("triggers.parquet"), columns=["memory", "next_token"], filters=firsts)
-    found = torch.full((count,), -1)
-    found[torch.from_numpy(table["memory"].to_numpy().copy()).long()] = torch.from_numpy(
+    next_tokens = torch.full((count,), -1)
+    next_tokens[torch.from_numpy(table["memory"].to_numpy().copy()).long()] = torch.from_numpy(
         table["next_token"].to_numpy().copy()
     ).long()
-    return found
+    return next_tokens
 
 
 def _tokens(logits: Float[Tensor, "memory vocab"]) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens at the top with their probabilities, and those at the bottom, the lowest first."""
+    """The top tokens with their probabilities, and the bottom tokens, lowest first."""
     top = ranked(logits, TOKENS)
     return top, probabilities_of(top, logits).float(), ranked(-logits, TOKENS)
 
@@ -95,5 +95,5 @@ def _lists(rows: Tensor) -> pa.ListArray:
 
 
 def run(work: Work) -> None:
-    """The stage."""
+    """Run the stage."""
     read_values(work.study, work.model, lens=work.options(LensOptions).lens, progress=work.progress)

@@ -10,14 +10,14 @@ from ffscope.cli.progress_output import out
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
-    from ffscope.annotating.annotator_agreement import Concord
+    from ffscope.annotating.annotate import AnnotateResult
+    from ffscope.annotating.annotator_agreement import AgreementSummary
     from ffscope.annotating.sheets import Sheet
-    from ffscope.annotating.step import Step
 
 _COLUMNS = ("annotator", "compared with", "question", "same answer", "kappa", "prefixes", "memories")
 
 
-def print_step(step: "Step") -> None:
+def print_step(step: "AnnotateResult") -> None:
     """The result of a step, and what to do next."""
     if step.sheet is not None:
         _print_sheet(step.sheet)
@@ -38,7 +38,7 @@ def _print_sheet(sheet: "Sheet") -> None:
     out.print(f"{program_name()} {sheet.then}", markup=False, soft_wrap=True)
 
 
-def _print_concord(concord: "Concord") -> None:
+def _print_concord(concord: "AgreementSummary") -> None:
     if not concord.people:
         out.print("No annotations yet. Write a sheet to fill in with --annotator NAME.")
     for name, memories in concord.people.items():

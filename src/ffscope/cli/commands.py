@@ -30,7 +30,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
     """Check that ffscope reads a model exactly: every identity in float32, with its largest relative error. Needs no tokenizer."""
     with working(f"Loading {model} …"):
         from ffscope.models.check import check
-        from ffscope.models.loading import lay_out
+        from ffscope.models.loading import make_memory_model
         from ffscope.models.sources import read_model
 
         plain = read_model(
@@ -40,7 +40,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
             trust_remote_code=load.trust_remote_code,
             model_type=load.model_type,
         )
-        loaded = lay_out(plain, source=model)
+        loaded = make_memory_model(plain, source=model)
     with working("Checking every layer …"):
         findings = check(loaded)
     if json_:
@@ -55,7 +55,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
 @command()
 def convert(
     model: Model,
-    out_: Annotated[Path, typer.Option("--out", help="The folder to write. It must not exist yet.")],
+    out_: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
     reading: SourceOptions,
 ) -> None:
     """Write a model as safetensors with its config and tokenizer, in its own precision.

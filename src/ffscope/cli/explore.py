@@ -74,7 +74,7 @@ def annotate(
     person has annotated, and how well they agree with each other and with the machine. Sheets do not show the machine's
     patterns. Needs no model.
     """
-    from ffscope.annotating.step import annotate
+    from ffscope.annotating.annotate import annotate
     from ffscope.cli.annotation_output import print_step
 
     step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
@@ -99,11 +99,11 @@ def search(
     json_: Json = False,
 ) -> None:
     """Find memories by trigger text, promoted token, pattern or any measure. Needs no model."""
-    from ffscope.queries.search import Wanted, search
+    from ffscope.queries.search import SearchQuery, search
 
     terms = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
     terms["loose"] = "yes" if loose else ""
-    matches = search(study, Wanted.parse({**terms, **parse_where(where or [])}, limit=count))
+    matches = search(study, SearchQuery.parse({**terms, **parse_where(where or [])}, limit=count))
     if json_:
         out.print_json(json.dumps(asdict(matches)))
     else:
@@ -125,12 +125,12 @@ def serve(
 
     The pages open at once and the model loads meanwhile. With --no-model, or without torch, only what needs the model is missing.
     """
-    from ffscope.web.serving import Address, leave, serve
+    from ffscope.web.serving import Address, exit_now, serve
 
     queue = model_queue(study, live, reload)
     address = Address(host, port, token, tuple(name or ()))
-    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
-    leave()
+    serve(study, address, queue, started=lambda link: print_served(link, queue.status().why, browse=open_))
+    exit_now()
 
 
 @command()

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
     """The model of a new study. Errors in the folder or the corpora are raised before it is loaded."""
     from ffscope.corpus.documents import Corpus
-    from ffscope.study.folder import refuse_foreign
+    from ffscope.study.folder import check_folder_is_free
 
-    refuse_foreign(out)
+    check_folder_is_free(out)
     for source in (corpus.corpus, corpus.held_out):
         if source is not None:
             Corpus(source)
@@ -89,9 +89,9 @@ def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live"
 
     loaded = load_again(folder, reload)
     from ffscope.live.model import Live
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
     study = Study.open(folder)
-    study.refuse_other_model(account(loaded))
+    study.refuse_other_model(manifest_entry(loaded))
     lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
     return Live(loaded, bos=study.settings["bos"], **lens, tokens=live.max_tokens, new_tokens=live.max_new_tokens)

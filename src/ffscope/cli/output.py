@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ffscope.models.check import Finding as CheckedIdentity
     from ffscope.models.memory_model import MemoryModel
     from ffscope.queries.memory import MemoryPage, Value
-    from ffscope.queries.patterns import Found
+    from ffscope.queries.patterns import AnnotatedPattern
     from ffscope.queries.prefixes import Trigger
     from ffscope.queries.search import Matches
     from ffscope.report.figure import Finding
@@ -308,7 +308,7 @@ def _print_value(value: "Value") -> None:
         out.print(f"{AGREEMENT}: {'yes' if value.agrees else 'no'}")
 
 
-def _print_pattern(pattern: "Found") -> None:
+def _print_pattern(pattern: "AnnotatedPattern") -> None:
     annotator = "" if pattern.annotator == "machine" else f" – {visible(pattern.annotator)}"
     chance = "" if pattern.p_value is None else f", p {pattern.p_value:.0e}"
     text = f"{visible(pattern.description, longest=None)} ({len(pattern.covers)} prefixes{chance}){annotator}"

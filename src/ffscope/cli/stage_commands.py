@@ -42,7 +42,7 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
 
     study = Study.open(folder)
     study.need("triggers")
-    from ffscope.options.bag import Options
+    from ffscope.options.option_set import Options
 
     kinds = [kind for row in stages().values() for kind in row.options if row.command]
     options = Options.parse(kinds, values, study.settings)
@@ -51,11 +51,11 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
         if row.check:
             resolve(row.check)(options)
     model = _model(stage, study, options, reload)
-    from ffscope.pipeline import opened, run_stage
+    from ffscope.pipeline import open_for_stage, run_stage
     from ffscope.stages.stage import Work
 
     for row in rows:
-        with opened(folder, model if row is stage else None) as writable, showing_progress() as progress:
+        with open_for_stage(folder, model if row is stage else None) as writable, showing_progress() as progress:
             sentence = run_stage(row, Work(writable, options, model, progress, reload.device))
         if not writable.has(row.name):
             raise StudyError(f"The stage {row.name} did not record that it is done. This is a bug in the stage.")

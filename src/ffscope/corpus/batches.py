@@ -8,11 +8,11 @@ import numpy as np
 
 from ffscope.axes import Array
 
-_HELD = 64  # batches' worth of tokens that may wait for others of their length
+_WAITING_BATCHES = 64  # batches' worth of tokens that may wait for more sentences of their length
 
 
 class Chunk(NamedTuple):
-    """Consecutive sentences: their numbers, the number of each one's first prefix, and their tokens end to end."""
+    """Consecutive sentences: their numbers, the number of each sentence's first prefix, and all tokens concatenated."""
 
     sentences: Array
     first_prefixes: Array
@@ -29,9 +29,9 @@ class Batch(NamedTuple):
 
 
 def batches(chunks: Iterable[Chunk], *, tokens: int, before: int, rows: int) -> Iterator[Batch]:
-    """Batches of up to `tokens` tokens, `before` of each sentence's being put before it by others, and up to `rows` sentences.
+    """Batches of up to `tokens` tokens and `rows` sentences, counting `before` tokens that the caller prepends to each sentence.
 
-    Which sentences share a batch depends on their order alone, so that a run that is taken up again makes the same batches.
+    Which sentences share a batch depends only on their order, so a resumed run makes the same batches.
     """
     waiting: dict[int, _Bucket] = {}
     for chunk in chunks:
@@ -39,10 +39,10 @@ def batches(chunks: Iterable[Chunk], *, tokens: int, before: int, rows: int) -> 
         for length in np.unique(chunk.lengths):
             at = np.flatnonzero(chunk.lengths == length)
             bucket = waiting.setdefault(int(length), _Bucket(int(length)))
-            picked = chunk.tokens[starts[at, None] + np.arange(length)]
-            bucket.add(Batch(chunk.sentences[at], chunk.first_prefixes[at], picked))
+            tokens_of_length = chunk.tokens[starts[at, None] + np.arange(length)]
+            bucket.add(Batch(chunk.sentences[at], chunk.first_prefixes[at], tokens_of_length))
             yield from bucket.full(max(1, min(rows, tokens // (int(length) + before))))
-        while sum(bucket.tokens for bucket in waiting.values()) > _HELD * tokens:
+        while sum(bucket.tokens for bucket in waiting.values()) > _WAITING_BATCHES * tokens:
             yield from max(waiting.values(), key=lambda bucket: bucket.tokens).rest()
     for length in sorted(waiting):
         yield from waiting[length].rest()
@@ -50,7 +50,7 @@ def batches(chunks: Iterable[Chunk], *, tokens: int, before: int, rows: int) -> 
 
 @dataclass
 class _Bucket:
-    """Sentences of one length that wait for a batch to be full."""
+    """Sentences of one length that wait until they fill a batch."""
 
     length: int
     parts: list[Batch] = field(default_factory=list)

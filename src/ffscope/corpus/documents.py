@@ -1,4 +1,4 @@
-"""A corpus as a stream of documents, with counts of what was left out."""
+"""A corpus as a stream of documents, with counts of what was skipped."""
 
 import json
 import re
@@ -10,26 +10,34 @@ from typing import Any
 
 from ffscope.bundled import TEXT, install_hint
 from ffscope.corpus.files import checked_kind, find_files
-from ffscope.corpus.streams import Watch, blocks, check_text, one_sentence, records, seekable, unwatched
-from ffscope.corpus.wikitext import articles, detokenized
+from ffscope.corpus.streams import (
+    ReadCallback,
+    as_corpus_error,
+    check_text,
+    no_callback,
+    open_seekable,
+    read_blocks,
+    read_records,
+)
+from ffscope.corpus.wikitext import detokenize, split_articles
 from ffscope.errors import CorpusError
 from ffscope.panics import Unreadable, guarded
 
 BUNDLED = {"vital-articles": (TEXT, "data/summaries_en-us.json")}
-"""Default corpora, each with the package that carries it and the file there."""
+"""Corpora that come as Python packages: name → package and the file in it."""
 
 LONGEST = 100_000
-"""Characters of the longest paragraph that is tokenized whole; a longer one is read in pieces."""
+"""Length in characters of the longest paragraph that is tokenized whole; a longer one is split."""
 
 _LINE = re.compile(r"[^\r\n]+")
-# So many characters without white space are no text if they are ASCII (base64, say) or nearly all the same. What is written without
-# spaces between words (Chinese, Japanese, Thai …) is neither.
-_RUN, _FEW = LONGEST // 10, 30
+# A run of this many characters without white space is not text if it is ASCII (such as base64) or has few distinct characters.
+# Scripts that put no spaces between words (Chinese, Japanese, Thai …) are neither.
+_RUN, _FEW_DISTINCT = LONGEST // 10, 30
 
 
 @dataclass(frozen=True)
 class Document:
-    """One record of a corpus. Its paragraphs are read once, as they come: a file may be larger than memory."""
+    """One record of a corpus. Its paragraphs are a stream that can be read once: a file may be larger than memory."""
 
     paragraphs: Iterable[str]
     title: str | None = None
@@ -37,26 +45,35 @@ class Document:
 
 
 class Corpus:
-    """The documents that a source names, read anew each time they are asked for.
+    """The documents of a source. Each iteration reads them from the files again.
 
-    WikiText's .tokens are read as people write them; with `words` as they are, for a model that was trained on them so.
+    WikiText's .tokens files are detokenized, unless `pretokenized`: a word-level model was trained on the tokens as they are.
     """
 
-    def __init__(self, source: str, *, field: str = "text", words: bool = False, watch: Watch = unwatched) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        field: str = "text",
+        pretokenized: bool = False,
+        on_read: ReadCallback = no_callback,
+    ) -> None:
         if not source.strip():
-            raise CorpusError("No corpus was named. Name a file, a folder, hf:NAME, or the bundled vital-articles.")
-        self.source, self.field, self.words, self.watch = source, field, words, watch
+            raise CorpusError(
+                "The corpus is an empty string. Expected a file, a folder, a glob, hf:NAME, or the bundled vital-articles."
+            )
+        self.source, self.field, self.pretokenized, self.on_read = source, field, pretokenized, on_read
         self.skipped: Counter[str] = Counter()
         self.files = _files(source)
 
     def __iter__(self) -> Iterator[Document]:
         self.skipped.clear()
         if self.source in BUNDLED:
-            self.watch(self.source)
+            self.on_read(self.source)
             yield from self._bundled(self.files[0])
             return
         if self.source.startswith("hf:"):
-            self.watch(self.source)
+            self.on_read(self.source)
             yield from self._rows(stream_hub(self.source), f"the dataset {self.source}")
         kinds = [checked_kind(file) for file in self.files]
         for file, kind in zip(self.files, kinds, strict=True):
@@ -67,43 +84,43 @@ class Corpus:
 
     @property
     def signature(self) -> list[list[str | int]]:
-        """The files' names and sizes: enough to see that a corpus is not the one that was read before."""
+        """The names and sizes of the files, which show whether a corpus has changed since it was read."""
         return [[file.name, file.stat().st_size] for file in self.files]
 
     def _text(self, file: Path) -> Iterator[Document]:
-        yield self._document(blocks(file, self.skipped, self.watch), title=file.name)
+        yield self._document(read_blocks(file, self.skipped, self.on_read), title=file.name)
 
     def _wikitext(self, file: Path) -> Iterator[Document]:
-        for title, paragraphs in articles(self._paragraphs(blocks(file, self.skipped, self.watch))):
-            yield self._document(paragraphs if self.words else map(detokenized, paragraphs), title=title)
+        for title, paragraphs in split_articles(self._paragraphs(read_blocks(file, self.skipped, self.on_read))):
+            yield self._document(paragraphs if self.pretokenized else map(detokenize, paragraphs), title=title)
 
     def _jsonl(self, file: Path) -> Iterator[Document]:
-        yield from self._rows(self._parsed(file, records(file, self.skipped, self.watch)), str(file))
+        yield from self._rows(self._parse_json(file, read_records(file, self.skipped, self.on_read)), str(file))
 
     def _parquet(self, file: Path) -> Iterator[Document]:
         import pyarrow.parquet
 
-        with seekable(file, self.watch) as stream, one_sentence(file, " as parquet"):
+        with open_seekable(file, self.on_read) as stream, as_corpus_error(file, " as parquet"):
             table = pyarrow.parquet.ParquetFile(stream)
             wanted = [name for name in (self.field, "title", "topic") if name in table.schema_arrow.names]
             if self.field not in wanted:
-                raise CorpusError(self._no_field(str(file), table.schema_arrow.names))
+                raise CorpusError(self._missing_field(str(file), table.schema_arrow.names))
             yield from self._rows(self._parquet_rows(file, table, wanted), str(file))
 
     def _parquet_rows(self, file: Path, table: Any, columns: list[str]) -> Iterator[Mapping[str, Any]]:
         done, total = 0, table.metadata.num_rows
         for batch in table.iter_batches(batch_size=64, columns=columns):
-            self.watch(f"{file.name}, {done:,} of {total:,} rows")
+            self.on_read(f"{file.name}, {done:,} of {total:,} rows")
             done += len(batch)
             try:
                 with guarded():
                     rows = batch.to_pylist()
-            except Unreadable:  # a text that is not UTF-8, say
-                yield from self._sound_rows(batch)
+            except Unreadable:  # such as text that is not UTF-8
+                yield from self._readable_rows(batch)
             else:
                 yield from rows
 
-    def _sound_rows(self, batch: Any) -> Iterator[Mapping[str, Any]]:
+    def _readable_rows(self, batch: Any) -> Iterator[Mapping[str, Any]]:
         """The rows of a batch that can be read, one by one."""
         for number in range(len(batch)):
             try:
@@ -118,8 +135,8 @@ class Corpus:
         for row in json.loads(file.read_text(encoding="utf-8")).values():
             yield self._document([row["extract"]], title=row["title"], topic=row["topic"])
 
-    def _parsed(self, file: Path, found: Iterable[tuple[int, bytes]]) -> Iterator[Mapping[str, Any]]:
-        for number, line in found:
+    def _parse_json(self, file: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[Mapping[str, Any]]:
+        for number, line in lines:
             try:
                 row = json.loads(line)
             except UnicodeDecodeError:
@@ -140,42 +157,42 @@ class Corpus:
         for number, row in enumerate(rows):
             text = row.get(self.field)
             if self.field not in row and number == 0:
-                raise CorpusError(self._no_field(where, list(row)))
+                raise CorpusError(self._missing_field(where, list(row)))
             if isinstance(text, str):
                 yield self._document([text], title=row.get("title"), topic=row.get("topic"))
             else:
                 self.skipped[f"records without text in {self.field!r}"] += 1
 
-    def _no_field(self, where: str, names: list[str]) -> str:
+    def _missing_field(self, where: str, names: list[str]) -> str:
         return (
-            f"{where} has no field {self.field!r}. Found: {', '.join(map(repr, names[:10])) or 'none'}. "
-            "Choose the one that holds the text with --field."
+            f"{where} has no field {self.field!r}. Its fields: {', '.join(map(repr, names[:10])) or 'none'}. "
+            "Name the field that has the text with --field."
         )
 
     def _document(self, texts: Iterable[str], title: Any, topic: Any = None) -> Document:
-        names = (self._sound(name, "titles") if isinstance(name, str) else None for name in (title, topic))
+        names = (self._replace_surrogates(name, "titles") if isinstance(name, str) else None for name in (title, topic))
         return Document(self._paragraphs(texts), *names)
 
     def _paragraphs(self, texts: Iterable[str]) -> Iterator[str]:
-        """The paragraphs that are not blank; none longer than is tokenized whole."""
+        """The paragraphs that are not blank, the long ones split."""
         for text in texts:
-            for paragraph in _LINE.findall(self._sound(text, "texts")):
-                yield from self._pieces(paragraph)
+            for paragraph in _LINE.findall(self._replace_surrogates(text, "texts")):
+                yield from self._split_long(paragraph)
 
-    def _sound(self, text: str, what: str) -> str:
+    def _replace_surrogates(self, text: str, what: str) -> str:
         try:
             text.encode()
-        except UnicodeEncodeError:  # half a surrogate pair, which JSON and file names can spell and no tokenizer takes
+        except UnicodeEncodeError:  # a lone surrogate: valid in JSON and file names, but tokenizers reject it
             self.skipped[f"{what} with half a character replaced"] += 1
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 
-    def _pieces(self, paragraph: str) -> Iterator[str]:
+    def _split_long(self, paragraph: str) -> Iterator[str]:
         begin, end = 0, len(paragraph)
         while begin < end:
             cut = end
             if end - begin > LONGEST:
-                # Where there is no space, the rest stays long enough to be judged as a run.
+                # Without a space, cut early: the rest then stays long enough for _cannot_be_text.
                 cut = paragraph.rfind(" ", begin + 1, begin + LONGEST) + 1 or begin + LONGEST - LONGEST // 10
                 self.skipped["long lines cut into pieces"] += 1
             piece, begin = paragraph[begin:cut], cut
@@ -188,7 +205,7 @@ class Corpus:
 def _cannot_be_text(piece: str) -> bool:
     if len(piece) < _RUN or len(piece.split(None, 1)) != 1:
         return False
-    return piece.isascii() or len(set(piece[:_RUN])) < _FEW
+    return piece.isascii() or len(set(piece[:_RUN])) < _FEW_DISTINCT
 
 
 _READERS = {".txt": Corpus._text, ".tokens": Corpus._wikitext, ".jsonl": Corpus._jsonl, ".parquet": Corpus._parquet}
@@ -200,18 +217,18 @@ def stream_hub(source: str) -> Iterable[Mapping[str, Any]]:
         import datasets
     except ModuleNotFoundError:
         raise CorpusError(
-            f"{source} is read by the `datasets` library, which is not installed. Run: pip install datasets"
+            f"Reading {source} needs the `datasets` library, which is not installed. Run: pip install datasets"
         ) from None
     name, _, split = source.removeprefix("hf:").partition(":")
     words = name.split("/")
     path, config = ("/".join(words[:2]), "/".join(words[2:]) or None) if len(words) > 1 else (name, None)
     try:
-        with guarded():  # the library raises classes of its own, of requests, of fsspec and plain ones
+        with guarded():  # the library raises its own exceptions and those of requests and fsspec
             yield from datasets.load_dataset(path, config, split=split or "train", streaming=True)
     except Unreadable as unreadable:
         raise CorpusError(
-            f"{source} cannot be read: {unreadable}. Expected hf:NAME[/CONFIG][:SPLIT] of a dataset that the hub, or your "
-            "cache, has."
+            f"{source} cannot be read: {unreadable}. Expected hf:NAME[/CONFIG][:SPLIT], a dataset on the hub or in your "
+            "cache."
         ) from unreadable.error
 
 

@@ -1,4 +1,4 @@
-"""The corpus of a study: its sentences with their tokens, its documents, and the vocabulary, as tables."""
+"""Reads a corpus into the tables of a study: sentences with their tokens, documents, and the vocabulary."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.sentences import Cutter, Sentence, reads_words
+from ffscope.corpus.sentences import Sentence, SentenceSplitter, is_word_level
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
@@ -23,42 +23,42 @@ from ffscope.tokens import spelling
 
 logger = logging.getLogger(__name__)
 
-_EVERY = 20  # of so many documents, the last is held out
-_UNKNOWN = 0.1  # of all words, from where on a person is told
-_TELL_EVERY = 0.2  # seconds
-_ROWS = 1024  # of a row group: what is in memory at once
+_HELD_OUT_EVERY = 20  # every twentieth document is held out
+_UNKNOWN_WARNING = 0.1  # share of unknown words above which a warning is logged
+_REPORT_EVERY = 0.2  # seconds
+_ROWS = 1024  # per row group, which is held in memory
 
 
 def write_sentences(
-    study: Study, tokenizer: Any, reading: CorpusOptions, *, progress: ProgressCallback = no_progress
+    study: Study, tokenizer: Any, options: CorpusOptions, *, progress: ProgressCallback = no_progress
 ) -> None:
     """Read a corpus into the study: sentences.parquet, documents.parquet, vocabulary.parquet."""
-    text = _Text(tokenizer, reading, progress)
-    settings = {**asdict(reading), "corpus_files": text.signature}
+    reader = _CorpusReader(tokenizer, options, progress)
+    settings = {**asdict(options), "corpus_files": reader.signature}
     if study.done("sentences", settings):
         return
     start = time.perf_counter()
     with (
         study.table("documents.parquet") as documents,
         study.table("sentences.parquet") as sentences,
-        text.knowing_duplicates(),
+        reader.dropping_duplicates(),
     ):
-        for rows in text.rows(documents):
+        for rows in reader.rows(documents):
             sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
-            text.tell()
-        text.refuse_empty()
-    progress(Progress("reading", text.counts["sentences"], text.counts["sentences"]))
+            reader.report_progress()
+        reader.check_not_empty()
+    progress(Progress("reading", reader.counts["sentences"], reader.counts["sentences"]))
     with study.table("vocabulary.parquet") as vocabulary:
         vocabulary.write_table(_vocabulary(tokenizer))
-    text.say_what_was_left_out()
-    study.manifest["corpus"] = text.summary()
-    study.finish("sentences", settings, seconds=time.perf_counter() - start, tokens=text.counts["prefixes"])
+    reader.log_skipped()
+    study.manifest["corpus"] = reader.summary()
+    study.finish("sentences", settings, seconds=time.perf_counter() - start, tokens=reader.counts["prefixes"])
 
 
 class _Paragraph(NamedTuple):
-    """Where a paragraph is from: which of the two corpora, which document of it, which place in that."""
+    """Where a paragraph comes from: the corpus or the held-out file, the document, and the position in it."""
 
-    apart: bool
+    in_held_out_file: bool
     number: int
     position: int
     held_out: bool
@@ -66,50 +66,57 @@ class _Paragraph(NamedTuple):
     topic: str | None
 
 
-class _Text:
-    """A corpus and its held-out documents, on their way into a study."""
+class _CorpusReader:
+    """Reads a corpus and its held-out documents into rows, and counts them."""
 
-    def __init__(self, tokenizer: Any, reading: CorpusOptions, progress: ProgressCallback) -> None:
-        self.reading, self._progress = reading, progress
-        self.cutter = Cutter(tokenizer, language=reading.language, max_tokens=reading.max_tokens)
-        words = reads_words(tokenizer)
-        self._unknown = tokenizer.unk_token_id if words else None
-        sources = [source for source in (reading.corpus, reading.held_out) if source]
-        self.corpora = [Corpus(source, field=reading.field, words=words, watch=self.tell) for source in sources]
+    def __init__(self, tokenizer: Any, options: CorpusOptions, progress: ProgressCallback) -> None:
+        self.options, self._progress = options, progress
+        self.splitter = SentenceSplitter(tokenizer, language=options.language, max_tokens=options.max_tokens)
+        pretokenized = is_word_level(tokenizer)
+        self._unknown = tokenizer.unk_token_id if pretokenized else None
+        sources = [source for source in (options.corpus, options.held_out) if source]
+        self.corpora = [
+            Corpus(source, field=options.field, pretokenized=pretokenized, on_read=self.report_progress)
+            for source in sources
+        ]
         self.counts: Counter[str] = Counter()
-        self._where: str | None = None  # what is being read, and how far it is
-        self._due = 0.0  # when progress is worth telling again
-        self._seen: DiskSet | None = None  # where duplicates are dropped, and while they are
+        self._detail: str | None = None  # what is being read, and how much of it is done
+        self._next_report = 0.0  # time of the next progress report
+        self._sentence_texts: DiskSet | None = None  # the sentences so far, while duplicates are dropped
         self._digest = blake2b(digest_size=16)
         self._documents: list[dict[str, Any]] = []
-        self._last = -1  # the last document that is in the table
-        self._corpus_end: int | None = None  # where the documents of a held-out file begin
+        self._last = -1  # number of the last document in the table
+        self._corpus_end: int | None = None  # number of the first document of the held-out file
 
     @property
     def signature(self) -> list[Any]:
         return [corpus.signature for corpus in self.corpora]
 
-    def tell(self, where: str | None = None) -> None:
-        """Tell how far the reading is, though not at every turn: text that gives no sentence is read fast."""
-        self._where = where or self._where
-        if (now := time.monotonic()) >= self._due:
-            self._due = now + _TELL_EVERY
-            self._progress(Progress("reading", self.counts["sentences"], detail=self._where))
+    def report_progress(self, detail: str | None = None) -> None:
+        """Report how much has been read, at most every _REPORT_EVERY seconds."""
+        self._detail = detail or self._detail
+        if (now := time.monotonic()) >= self._next_report:
+            self._next_report = now + _REPORT_EVERY
+            self._progress(Progress("reading", self.counts["sentences"], detail=self._detail))
 
     @contextmanager
-    def knowing_duplicates(self) -> Iterator[None]:
-        """Within the block, sentences that were met before are dropped, if that is wanted."""
-        with closing(DiskSet()) if self.reading.dedupe else nullcontext() as self._seen:
+    def dropping_duplicates(self) -> Iterator[None]:
+        """Within the block, repeated sentences are dropped if the options say so."""
+        with closing(DiskSet()) if self.options.dedupe else nullcontext() as self._sentence_texts:
             yield
 
     def rows(self, documents: Any) -> Iterator[list[dict[str, Any]]]:
-        """Row groups of sentences; the documents they are from go into their own table meanwhile."""
+        """Row groups of sentences; their documents are written to `documents` along the way."""
         rows: list[dict[str, Any]] = []
-        for paragraph, sentences in self.cutter.sentences(self._paragraphs()):
+        for paragraph, sentences in self.splitter.sentences(self._paragraphs()):
             if self._past_the_end(paragraph):
                 continue
-            at = self._note(paragraph)
-            rows += [self._row(sentence, paragraph, at) for sentence in sentences if self._wanted(sentence, paragraph)]
+            document = self._add_document(paragraph)
+            rows += [
+                self._row(sentence, paragraph, document)
+                for sentence in sentences
+                if self._is_wanted(sentence, paragraph)
+            ]
             if len(rows) >= _ROWS:
                 yield rows
                 rows = []
@@ -119,13 +126,15 @@ class _Text:
             yield rows
 
     def _paragraphs(self) -> Iterator[tuple[_Paragraph, str]]:
-        """Every paragraph that may be wanted. Reading ends when enough are to be searched and a document is held out."""
+        """The paragraphs to read. Reading ends when there are enough sentences to search and a document is held out."""
         any_held_out = False
-        for apart, corpus in zip((False, True), self.corpora, strict=False):
+        for in_held_out_file, corpus in zip((False, True), self.corpora, strict=False):
             for number, document in enumerate(corpus):
-                held_out = apart or (self.reading.held_out is None and number % _EVERY == _EVERY - 1)
-                if self._enough(held_out=apart):
-                    if apart or any_held_out or self.reading.held_out:
+                held_out = in_held_out_file or (
+                    self.options.held_out is None and number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
+                )
+                if self._enough(held_out=in_held_out_file):
+                    if in_held_out_file or any_held_out or self.options.held_out:
                         break
                     if not held_out:
                         continue
@@ -133,32 +142,32 @@ class _Text:
                 empty = True
                 for position, text in enumerate(document.paragraphs):
                     empty = False
-                    yield _Paragraph(apart, number, position, held_out, document.title, document.topic), text
+                    yield _Paragraph(in_held_out_file, number, position, held_out, document.title, document.topic), text
                     if self._enough(held_out=held_out):
                         break
                 corpus.skipped["documents without text"] += empty
 
     def _past_the_end(self, paragraph: _Paragraph) -> bool:
-        """Whether a paragraph was read ahead of what is wanted: paragraphs come in groups."""
-        one_more = paragraph.number > self._last and self.counts["documents held out"] > 0
-        late = self.reading.held_out is None and self._enough(held_out=False) and one_more
+        """Whether a paragraph comes after the last one needed: paragraphs are tokenized in groups, so some are read ahead."""
+        another_document = paragraph.number > self._last and self.counts["documents held out"] > 0
+        late = self.options.held_out is None and self._enough(held_out=False) and another_document
         return late or self._enough(held_out=paragraph.held_out)
 
     def _enough(self, *, held_out: bool) -> bool:
-        limit = self.reading.sentences
+        limit = self.options.sentences
         return limit is not None and self.counts["held out" if held_out else "searched"] >= limit
 
-    def _wanted(self, sentence: Sentence, paragraph: _Paragraph) -> bool:
+    def _is_wanted(self, sentence: Sentence, paragraph: _Paragraph) -> bool:
         if self._enough(held_out=paragraph.held_out):
             return False
-        if self._seen is not None and not self._seen.new(sentence.text):
+        if self._sentence_texts is not None and not self._sentence_texts.add(sentence.text):
             self.counts["duplicates"] += 1
             return False
         return True
 
-    def _note(self, paragraph: _Paragraph) -> int:
-        """The number of a paragraph's document, which is in the table from its first paragraph on."""
-        if paragraph.apart and self._corpus_end is None:
+    def _add_document(self, paragraph: _Paragraph) -> int:
+        """The number of a paragraph's document, which is added to the table at its first paragraph."""
+        if paragraph.in_held_out_file and self._corpus_end is None:
             self._corpus_end = self._last + 1
         number = paragraph.number + (self._corpus_end or 0)
         if number > self._last:
@@ -192,39 +201,39 @@ class _Text:
             documents.write_table(pa.Table.from_pylist(self._documents, SCHEMAS["documents.parquet"]))
             self._documents = []
 
-    def refuse_empty(self) -> None:
+    def check_not_empty(self) -> None:
         if not self.counts["searched"]:
             raise CorpusError(
-                f"{self.reading.corpus} gives no sentence to search: {self.counts['documents']} documents were read"
-                f"{self._left_out()}. Expected UTF-8 text."
+                f"{self.options.corpus} has no sentence to search: {self.counts['documents']} documents were read"
+                f"{self._skipped_text()}. Expected UTF-8 text."
             )
 
-    def say_what_was_left_out(self) -> None:
-        left_out = self._left_out()
-        if left_out:
-            logger.warning("Read %d sentences%s.", self.counts["sentences"], left_out)
+    def log_skipped(self) -> None:
+        skipped = self._skipped_text()
+        if skipped:
+            logger.warning("Read %d sentences%s.", self.counts["sentences"], skipped)
         unknown = self.counts["unknown"] / max(1, self.counts["prefixes"])
-        if unknown > _UNKNOWN:
+        if unknown > _UNKNOWN_WARNING:
             logger.warning(
-                "%.0f %% of the words are not in the model's dictionary. It reads words parted by spaces, punctuation too, as in "
-                "WikiText's .tokens files.",
+                "%.0f %% of the words are not in the model's dictionary. It expects words and punctuation separated by spaces, as "
+                "in WikiText's .tokens files.",
                 100 * unknown,
             )
 
-    def _left_out(self) -> str:
-        counts = [f"{count} {what}" for what, count in self._skipped().items()]
+    def _skipped_text(self) -> str:
+        counts = [f"{count} {what}" for what, count in self._skipped_counts().items()]
         if self.counts["cut"]:
-            counts.append(f"{self.counts['cut']} sentences cut at {self.reading.max_tokens} tokens")
+            counts.append(f"{self.counts['cut']} sentences cut at {self.options.max_tokens} tokens")
         if self.counts["duplicates"]:
             counts.append(f"{self.counts['duplicates']} duplicate sentences dropped")
         return "; " + ", ".join(counts) if counts else ""
 
-    def _skipped(self) -> dict[str, int]:
-        total = sum((corpus.skipped for corpus in self.corpora), self.cutter.skipped)
+    def _skipped_counts(self) -> dict[str, int]:
+        total = sum((corpus.skipped for corpus in self.corpora), self.splitter.skipped)
         return dict(sorted(total.items()))
 
     def summary(self) -> dict[str, Any]:
-        """The manifest's account of the corpus."""
+        """The entry about the corpus in study.json."""
         counts = self.counts
         sides = {
             name: {"sentences": counts[side], "prefixes": counts[f"{side} prefixes"]}
@@ -232,15 +241,15 @@ class _Text:
         }
         sides["held_out"]["documents"] = counts["documents held out"]
         return {
-            "source": self.reading.corpus,
+            "source": self.options.corpus,
             **{name: counts[name] for name in ("documents", "sentences", "prefixes", "cut", "duplicates")},
             **sides,
-            "skipped": self._skipped(),
+            "skipped": self._skipped_counts(),
             "fingerprint": self._digest.hexdigest(),
         }
 
 
 def _vocabulary(tokenizer: Any) -> pa.Table:
     tokens = range(len(tokenizer))
-    spelt = [spelling(tokenizer, token) for token in tokens]
-    return pa.Table.from_pydict({"token": list(tokens), "text": spelt}, SCHEMAS["vocabulary.parquet"])
+    spellings = [spelling(tokenizer, token) for token in tokens]
+    return pa.Table.from_pydict({"token": list(tokens), "text": spellings}, SCHEMAS["vocabulary.parquet"])

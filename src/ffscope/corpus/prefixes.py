@@ -1,4 +1,4 @@
-"""The prefixes that are searched, numbered through the sentences of a study: read as chunks, and found again by number."""
+"""The searched prefixes, numbered across the sentences of a study: read in chunks, and located by number."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ _ROWS = 1024
 
 
 class Places(NamedTuple):
-    """Where prefixes are: their sentence, their position in it, and the token that follows."""
+    """Prefixes by sentence and position, with the token that follows each."""
 
     sentences: Array
     positions: Array
@@ -24,27 +24,27 @@ class Places(NamedTuple):
 
 
 def chunks(sentences: Path, *, first: int | None = None) -> Iterator[Chunk]:
-    """The sentences that are not held out, in their order: all, or the first so many."""
-    left = first
+    """The sentences that are not held out, in order: all, or the `first` ones."""
+    remaining = first
     for chunk, _ in _read(sentences, []):
-        if left is None:
+        if remaining is None:
             yield chunk
-        elif left <= 0:
+        elif remaining <= 0:
             return
         else:
-            yield _cut(chunk, left)
-            left -= len(chunk.sentences)
+            yield _first_sentences(chunk, remaining)
+            remaining -= len(chunk.sentences)
 
 
-def _cut(chunk: Chunk, count: int) -> Chunk:
+def _first_sentences(chunk: Chunk, count: int) -> Chunk:
     tokens = chunk.tokens[: chunk.lengths[:count].sum()]
     return Chunk(chunk.sentences[:count], chunk.first_prefixes[:count], chunk.lengths[:count], tokens)
 
 
 def locate(sentences: Path, prefixes: Array) -> Places:
-    """The places of prefixes, given by their numbers in any order."""
-    wanted, back = np.unique(prefixes, return_inverse=True)
-    found = Places(*(np.full(len(wanted), -1, dtype=np.int32) for _ in Places._fields))
+    """The places of prefixes, whose numbers may be in any order."""
+    wanted, inverse = np.unique(prefixes, return_inverse=True)
+    places = Places(*(np.full(len(wanted), -1, dtype=np.int32) for _ in Places._fields))
     for chunk, following in _read(sentences, ["next_token"]):
         if not len(chunk.sentences):
             continue
@@ -54,14 +54,14 @@ def locate(sentences: Path, prefixes: Array) -> Places:
         position = wanted[here] - chunk.first_prefixes[row]
         last = position + 1 == chunk.lengths[row]
         after = np.minimum(wanted[here] - first + 1, len(chunk.tokens) - 1)
-        found.sentences[here] = chunk.sentences[row]
-        found.positions[here] = position
-        found.next_tokens[here] = np.where(last, following[row], chunk.tokens[after])
-    return Places(*(column[back] for column in found))
+        places.sentences[here] = chunk.sentences[row]
+        places.positions[here] = position
+        places.next_tokens[here] = np.where(last, following[row], chunk.tokens[after])
+    return Places(*(column[inverse] for column in places))
 
 
 def held_out(sentences: Path) -> tuple[Array, Array]:
-    """The numbers of the held-out sentences, and how many tokens each has."""
+    """The numbers of the held-out sentences, and their lengths in tokens."""
     table = pq.read_table(sentences, columns=["sentence", "tokens"], filters=[("held_out", "==", True)])
     return table["sentence"].to_numpy(), pc.list_value_length(table["tokens"]).to_numpy().astype(np.int64)
 
@@ -69,17 +69,17 @@ def held_out(sentences: Path) -> tuple[Array, Array]:
 def tokens_of(sentences: Path, numbers: Array) -> dict[int, Array]:
     """The tokens of some sentences."""
     wanted = pa.array(np.unique(numbers))
-    found: dict[int, Array] = {}
+    tokens_by_sentence: dict[int, Array] = {}
     with pq.ParquetFile(sentences) as file:
         for batch in file.iter_batches(_ROWS, columns=["sentence", "tokens"]):
-            some = batch.filter(pc.is_in(batch["sentence"], value_set=wanted))
-            rows = zip(some["sentence"].to_pylist(), some["tokens"], strict=True)
-            found.update((number, tokens.values.to_numpy()) for number, tokens in rows)
-    return found
+            selected = batch.filter(pc.is_in(batch["sentence"], value_set=wanted))
+            rows = zip(selected["sentence"].to_pylist(), selected["tokens"], strict=True)
+            tokens_by_sentence.update((number, tokens.values.to_numpy()) for number, tokens in rows)
+    return tokens_by_sentence
 
 
 def _read(sentences: Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:
-    """Chunks, each with one more column where one is asked for."""
+    """Chunks, each with the values of an extra column if `more` names one."""
     number = 0
     with pq.ParquetFile(sentences) as file:
         for batch in file.iter_batches(_ROWS, columns=["sentence", "tokens", "held_out", *more]):
@@ -93,6 +93,6 @@ def _read(sentences: Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:
 
 
 def prefix_text(sentence: Mapping[str, Any], position: int, spell: Callable[[Sequence[int]], str]) -> str:
-    """The text of a sentence up to and with the token at a position; `spell` says it where the tokenizer gave no token ends."""
+    """The text of a sentence up to and including a position; `spell` decodes tokens if the tokenizer gave no offsets."""
     ends = sentence["ends"]
     return sentence["text"][: ends[position]] if ends else spell(sentence["tokens"][: position + 1])

@@ -1,4 +1,4 @@
-"""The files of a corpus as streams: plain, .gz, .xz or .zst; text as UTF-8, and no line of it longer than memory takes."""
+"""The files of a corpus as streams: decompressed, transcoded to UTF-8, and read in blocks of bounded size."""
 
 import codecs
 import gzip
@@ -14,88 +14,90 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ffscope.corpus.encodings import HEAD, encoding_of
-from ffscope.corpus.files import PACKINGS
+from ffscope.corpus.files import COMPRESSIONS
 from ffscope.errors import CorpusError, first_line
 from ffscope.panics import Unreadable, guarded
 
 BLOCK = 2**20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 LONGEST_RECORD = 64 * 2**20
-"""Bytes of the longest .jsonl line that is parsed."""
+"""Length in bytes of the longest .jsonl line that is parsed."""
 
 _LINE_BREAKS = re.compile(rb"[\r\n]+")
 
-Watch = Callable[[str], None]
-"""Is told what is being read and how far it is: "wiki.txt.gz, 12.4 of 69.2 MB"."""
+ReadCallback = Callable[[str], None]
+"""Called with what is being read and how much of it is done: "wiki.txt.gz, 12.4 of 69.2 MB"."""
 
 
-def unwatched(_: str) -> None:
-    """Where nobody wants to know."""
+def no_callback(_: str) -> None:
+    """Ignores the progress of reading."""
 
 
 @contextmanager
-def opened(file: Path, watch: Watch = unwatched) -> "Iterator[io.BufferedReader[Any]]":
-    """A file's bytes, unpacked. What is wrong with it becomes one sentence."""
+def open_file(file: Path, on_read: ReadCallback = no_callback) -> "Iterator[io.BufferedReader[Any]]":
+    """A file's bytes, decompressed. Failures are raised as CorpusError."""
     with ExitStack() as stack:
-        with one_sentence(file):
-            packed = stack.enter_context(file.open("rb"))
-            content = stack.enter_context(_unpacked(packed, file.suffix.lower()))
+        with as_corpus_error(file):
+            raw = stack.enter_context(file.open("rb"))
+            content = stack.enter_context(_decompress(raw, file.suffix.lower()))
             size = file.stat().st_size
-        yield stack.enter_context(io.BufferedReader(_Watched(file, size, packed, content, watch), BLOCK))
+        yield stack.enter_context(io.BufferedReader(_ProgressReader(file, size, raw, content, on_read), BLOCK))
 
 
 @contextmanager
-def opened_text(file: Path, skipped: Counter[str], watch: Watch = unwatched) -> "Iterator[io.BufferedReader[Any]]":
-    """A text file's bytes as UTF-8 without a byte order mark. A file that is not text is refused."""
-    with opened(file, watch) as stream:
+def open_text(
+    file: Path, skipped: Counter[str], on_read: ReadCallback = no_callback
+) -> "Iterator[io.BufferedReader[Any]]":
+    """A text file's bytes as UTF-8 without a byte order mark; raises if the file is not text."""
+    with open_file(file, on_read) as stream:
         mark, encoding = encoding_of(stream.peek(HEAD)[:HEAD], file)
         stream.read(len(mark))
         if encoding == "utf-8":
             yield stream
         else:
-            yield io.BufferedReader(_Transcoded(stream, encoding, skipped), BLOCK)
+            yield io.BufferedReader(_TranscodingReader(stream, encoding, skipped), BLOCK)
 
 
 @contextmanager
-def seekable(file: Path, watch: Watch = unwatched) -> Iterator[BinaryIO]:
-    """A file's bytes for a reader that jumps about; a packed one is unpacked onto the disk first."""
-    if file.suffix.lower() not in PACKINGS:
-        with one_sentence(file):
+def open_seekable(file: Path, on_read: ReadCallback = no_callback) -> Iterator[BinaryIO]:
+    """A file's bytes with random access; a compressed file is decompressed to disk first."""
+    if file.suffix.lower() not in COMPRESSIONS:
+        with as_corpus_error(file):
             plain = file.open("rb")
         with plain:
             yield plain
         return
-    with opened(file, watch) as stream, tempfile.TemporaryFile() as unpacked:
-        shutil.copyfileobj(stream, unpacked, BLOCK)
-        unpacked.seek(0)
-        yield cast("BinaryIO", unpacked)
+    with open_file(file, on_read) as stream, tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(stream, copy, BLOCK)
+        copy.seek(0)
+        yield cast("BinaryIO", copy)
 
 
 def check_text(file: Path) -> None:
-    """Raise where a file cannot be opened or is not text, before hours are spent on those before it."""
-    with opened_text(file, Counter()):
+    """Raise if a file cannot be opened or is not text."""
+    with open_text(file, Counter()):
         pass
 
 
-def blocks(file: Path, skipped: Counter[str], watch: Watch = unwatched) -> Iterator[str]:
-    """A file's text in stretches of whole lines; a very long line comes in pieces, cut at white space where there is some."""
+def read_blocks(file: Path, skipped: Counter[str], on_read: ReadCallback = no_callback) -> Iterator[str]:
+    """A file's text in blocks of whole lines; a very long line is split, at white space if it has any."""
     rest = b""
-    with opened_text(file, skipped, watch) as stream:
+    with open_text(file, skipped, on_read) as stream:
         while read := stream.read(BLOCK):
             data = rest + read
             end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
             if not end and len(read) == BLOCK:
-                end = _cutting_place(data)
+                end = _cut_position(data)
                 skipped["long lines cut into pieces"] += 1
             rest = data[end:]
-            yield _decoded(data[:end], skipped)
-    yield _decoded(rest, skipped)
+            yield _decode(data[:end], skipped)
+    yield _decode(rest, skipped)
 
 
-def records(file: Path, skipped: Counter[str], watch: Watch = unwatched) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines of a .jsonl file; one that is longer than a record should be is passed over."""
+def read_records(file: Path, skipped: Counter[str], on_read: ReadCallback = no_callback) -> Iterator[tuple[int, bytes]]:
+    """The numbered lines of a .jsonl file; lines longer than LONGEST_RECORD are skipped."""
     number = 0
-    with opened_text(file, skipped, watch) as stream:
+    with open_text(file, skipped, on_read) as stream:
         while line := stream.readline(LONGEST_RECORD):
             number += 1
             if len(line) == LONGEST_RECORD and not line.endswith(b"\n"):
@@ -107,47 +109,49 @@ def records(file: Path, skipped: Counter[str], watch: Watch = unwatched) -> Iter
 
 
 @contextmanager
-def one_sentence(file: Path, how: str = "") -> Iterator[None]:
-    """Turn whatever the readers of a file raise into one of our errors. `how` names the format they read, as in " as parquet"."""
+def as_corpus_error(file: Path, how: str = "") -> Iterator[None]:
+    """Raise whatever fails while reading a file as a CorpusError. `how` names the format, as in " as parquet"."""
     try:
         with guarded():
             yield
     except Unreadable as unreadable:
         raise _error(file, how, unreadable.error) from unreadable.error
-    except MemoryError as error:  # a damaged file may claim any size
+    except MemoryError as error:  # a damaged file may declare any size
         raise _error(file, how, error) from error
 
 
 def _error(file: Path, how: str, error: BaseException) -> CorpusError:
     reason = getattr(error, "strerror", None) or first_line(error)
-    return CorpusError(f"{file} cannot be read{how}: {reason}. It may be damaged, cut short, or not yours to read.")
+    return CorpusError(
+        f"{file} cannot be read{how}: {reason}. It may be damaged or truncated, or you may lack permission to read it."
+    )
 
 
-class _Watched(io.RawIOBase):
-    """A file's bytes, unpacked; with each read someone is told how far it is."""
+class _ProgressReader(io.RawIOBase):
+    """A file's bytes, decompressed; calls `on_read` at every read."""
 
-    def __init__(self, file: Path, size: int, packed: BinaryIO, content: Any, watch: Watch) -> None:
-        self._file, self._size, self._packed, self._content, self._watch = file, size, packed, content, watch
+    def __init__(self, file: Path, size: int, raw: BinaryIO, content: Any, on_read: ReadCallback) -> None:
+        self._file, self._size, self._raw, self._content, self._on_read = file, size, raw, content, on_read
         self._done = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._watch(self._where())
-        with one_sentence(self._file):
+        self._on_read(self._detail())
+        with as_corpus_error(self._file):
             data = self._content.read(len(buffer))
         buffer[: len(data)] = data
         self._done += len(data)
         return len(data)
 
-    def _where(self) -> str:
-        where = f"{self._file.name}, {_megabytes(self._packed.tell())} of {_megabytes(self._size)} MB"
-        return where if self._content is self._packed else f"{where}, {_megabytes(self._done)} MB unpacked"
+    def _detail(self) -> str:
+        detail = f"{self._file.name}, {_megabytes(self._raw.tell())} of {_megabytes(self._size)} MB"
+        return detail if self._content is self._raw else f"{detail}, {_megabytes(self._done)} MB decompressed"
 
 
-class _Transcoded(io.RawIOBase):
-    """Text of another encoding as UTF-8. What is not of that encoding becomes U+FFFD, and is counted."""
+class _TranscodingReader(io.RawIOBase):
+    """Text of another encoding as UTF-8. Bytes invalid in that encoding become U+FFFD and are counted."""
 
     def __init__(self, stream: "io.BufferedReader[Any]", encoding: str, skipped: Counter[str]) -> None:
         self._stream, self._skipped = stream, skipped
@@ -171,27 +175,27 @@ class _Transcoded(io.RawIOBase):
         return len(data)
 
 
-def _unpacked(packed: BinaryIO, packing: str) -> Any:
-    if packing == ".gz":
-        return gzip.open(packed)
-    if packing == ".xz":
-        return lzma.open(packed)
-    if packing == ".zst":
+def _decompress(raw: BinaryIO, compression: str) -> Any:
+    if compression == ".gz":
+        return gzip.open(raw)
+    if compression == ".xz":
+        return lzma.open(raw)
+    if compression == ".zst":
         import pyarrow
 
-        return pyarrow.input_stream(packed, compression="zstd")
-    return packed
+        return pyarrow.input_stream(raw, compression="zstd")
+    return raw
 
 
-def _decoded(data: bytes, skipped: Counter[str]) -> str:
-    """Whole lines as text, without those that are not UTF-8."""
+def _decode(data: bytes, skipped: Counter[str]) -> str:
+    """Whole lines as text, without the lines that are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return "\n".join(_decoded_lines(_LINE_BREAKS.split(data), skipped))
+        return "\n".join(_decode_lines(_LINE_BREAKS.split(data), skipped))
 
 
-def _decoded_lines(lines: list[bytes], skipped: Counter[str]) -> Iterator[str]:
+def _decode_lines(lines: list[bytes], skipped: Counter[str]) -> Iterator[str]:
     for line in lines:
         try:
             yield line.decode("utf-8")
@@ -199,15 +203,15 @@ def _decoded_lines(lines: list[bytes], skipped: Counter[str]) -> Iterator[str]:
             skipped["lines that are not UTF-8"] += 1
 
 
-def _cutting_place(line: bytes) -> int:
-    """Behind the last space; where there is none, before a character near the end: what is left is long enough to be judged."""
+def _cut_position(line: bytes) -> int:
+    """After the last space; without one, before a character near the end, so that the rest is long enough to recognise."""
     space = line.rfind(b" ")
     if space > 0:
         return space + 1
-    last = place = len(line) - 1 - BLOCK // 16
-    while place > last - 3 and line[place] & 0b1100_0000 == 0b1000_0000:
-        place -= 1
-    return place
+    last = position = len(line) - 1 - BLOCK // 16
+    while position > last - 3 and line[position] & 0b1100_0000 == 0b1000_0000:
+        position -= 1
+    return position
 
 
 def _megabytes(count: int) -> str:

@@ -1,4 +1,4 @@
-"""WikiText's `.tokens` files: articles, and their text as people write it."""
+"""WikiText's `.tokens` files: splitting into articles, and detokenizing."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,8 +10,8 @@ _AFTER = re.compile(r"([(\[{$£#]) ")
 _QUOTED = re.compile(r"(?<!\S)([\"']) (.+?) \1(?!\w)")
 
 
-def articles(lines: Iterable[str]) -> Iterator[tuple[str | None, list[str]]]:
-    """Each article's title and paragraphs; headings part the text and are no text themselves."""
+def split_articles(lines: Iterable[str]) -> Iterator[tuple[str | None, list[str]]]:
+    """Each article's title and paragraphs, without headings."""
     title: str | None = None
     paragraphs: list[str] = []
     for line in lines:
@@ -22,13 +22,13 @@ def articles(lines: Iterable[str]) -> Iterator[tuple[str | None, list[str]]]:
         elif heading[1] == "=":
             if title is not None or paragraphs:
                 yield title, paragraphs
-            title, paragraphs = detokenized(heading[2]), []
+            title, paragraphs = detokenize(heading[2]), []
     if title is not None or paragraphs:
         yield title, paragraphs
 
 
-def detokenized(text: str) -> str:
-    """`1 @,@ 000 soldiers ( dead )` as `1,000 soldiers (dead)`; `<unk>` stays, for no word can be put in its place."""
+def detokenize(text: str) -> str:
+    """`1 @,@ 000 soldiers ( dead )` as `1,000 soldiers (dead)`; `<unk>` is kept."""
     text = _JOINT.sub(r"\1", f" {text.strip()} ")
     text = _QUOTED.sub(r"\1\2\1", text)
     text = _AFTER.sub(r"\1", _BEFORE.sub(r"\1", text))

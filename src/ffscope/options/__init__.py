@@ -1,1 +1,1 @@
-"""Options as dataclasses: each field carries its help, range and default once, for the command line, Python and study.json."""
+"""Options as dataclasses. The command line, the Python API and study.json all read each field's help, range and default here."""

@@ -1,4 +1,4 @@
-"""How the stages after the search look at a study. The defaults are the paper's numbers."""
+"""Options that several stages after the search share. The defaults are the paper's."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,10 +9,15 @@ from ffscope.options.fields import Help, StudyOptions
 
 @dataclass(frozen=True)
 class LensOptions(StudyOptions):
-    """How vectors are read over the vocabulary."""
+    """How vectors are projected to the vocabulary."""
 
     lens: Annotated[
-        str, Help("How vectors are read: as the model itself does, or as h·E; norm by default.", choices=lens_names)
+        str,
+        Help(
+            "How vectors are projected to the vocabulary: norm, as the model itself does, through the final norm and the "
+            "unembedding; raw, through the unembedding alone, as in the paper; norm by default.",
+            choices=lens_names,
+        ),
     ] = "norm"
 
     def __post_init__(self) -> None:
@@ -21,6 +26,6 @@ class LensOptions(StudyOptions):
 
 @dataclass(frozen=True)
 class ExampleOptions(StudyOptions):
-    """Which examples are looked at."""
+    """How many examples are analysed."""
 
-    examples: Annotated[int, Help("Held-out prefixes that are looked at; 4000 by default.", min=1)] = 4000
+    examples: Annotated[int, Help("Number of held-out prefixes to analyse; 4000 by default.", min=1)] = 4000

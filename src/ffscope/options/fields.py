@@ -1,4 +1,4 @@
-"""What an option's field carries beside its type and default, and the checks that follow from it."""
+"""The help and range of an option, and checks of its value."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -9,12 +9,12 @@ from ffscope.errors import InputError
 
 @dataclass(frozen=True)
 class Help:
-    """A field's help, its range, and how the command line spells it where that is not its name with dashes."""
+    """A field's help, its range, and its flag on the command line if that is not its name with dashes."""
 
     text: str
     min: int | float | None = None
     max: int | float | None = None
-    choices: Callable[[], Sequence[str]] | None = None  # asked when the command line is made
+    choices: Callable[[], Sequence[str]] | None = None  # called when the command line is built
     flag: str | None = None
     metavar: str | None = None
     envvar: str | None = None
@@ -22,7 +22,7 @@ class Help:
 
 @dataclass(frozen=True)
 class OptionField:
-    """One field of an options dataclass, as the command line and the manifest read it."""
+    """One field of an options dataclass."""
 
     name: str
     type: Any
@@ -36,23 +36,23 @@ class OptionField:
 
     @property
     def flag(self) -> str:
-        """How the command line spells it."""
+        """Its flag on the command line."""
         return self.help.flag or f"--{self.name.replace('_', '-')}"
 
 
 def option_fields(options: type) -> Iterator[OptionField]:
-    """The fields of an options dataclass that carry a Help, in their order."""
+    """The fields of an options dataclass that have a Help, in order."""
     hints = get_type_hints(options, include_extras=True)
     for field in fields(options):
         if get_origin(hints[field.name]) is Annotated:
-            kind, *notes = get_args(hints[field.name])
-            helps = [note for note in notes if isinstance(note, Help)]
+            kind, *annotations = get_args(hints[field.name])
+            helps = [annotation for annotation in annotations if isinstance(annotation, Help)]
             if helps:
                 yield OptionField(field.name, kind, field.default, helps[0])
 
 
 class Checked:
-    """A base for options dataclasses: a value that is not in its field's range or among its choices is refused with a sentence."""
+    """Base class of options dataclasses: raises InputError for a value outside its field's range or choices."""
 
     def __post_init__(self) -> None:
         for field in option_fields(type(self)):
@@ -63,7 +63,7 @@ class Checked:
 
 
 def _expected(field: OptionField, value: Any) -> str | None:
-    """What a field takes, where a value is not that."""
+    """The values that a field accepts, or None if it accepts this one."""
     low, high = field.help.min, field.help.max
     if get_origin(field.type) is Literal:
         return None if value in get_args(field.type) else f"one of {', '.join(map(str, get_args(field.type)))}"
@@ -76,4 +76,4 @@ def _expected(field: OptionField, value: Any) -> str | None:
 
 
 class StudyOptions(Checked):
-    """Options that hold for a whole study: one that is left out is what the study was made with, or else the default."""
+    """Options that are the same for a whole study: if left out, the value stored in the study is used, or else the default."""

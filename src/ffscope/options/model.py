@@ -1,4 +1,4 @@
-"""Which model is loaded, and how."""
+"""How a model is loaded."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,32 +11,38 @@ class SourceOptions(Checked):
     """How a model's files are read."""
 
     trust_remote_code: Annotated[
-        bool, Help("Run code that comes with the model. Only if you trust it.", flag="--trust-remote-code")
+        bool,
+        Help(
+            "Run Python code that is part of the model's repository. Only if you trust it.", flag="--trust-remote-code"
+        ),
     ] = False
     model_type: Annotated[
-        str | None, Help("The model's type, such as bert, for a config.json without model_type.", metavar="TYPE")
+        str | None,
+        Help("The architecture, such as bert, of a model whose config.json has no model_type.", metavar="TYPE"),
     ] = None
 
 
 @dataclass(frozen=True)
 class DeviceOptions(SourceOptions):
-    """Where a model runs."""
+    """The device a model runs on."""
 
-    device: Annotated[str, Help("Where to run: auto, cpu, cuda, cuda:1 …")] = "auto"
+    device: Annotated[str, Help("Device to run on: auto, cpu, cuda, cuda:1 …")] = "auto"
 
 
 @dataclass(frozen=True)
 class LoadOptions(DeviceOptions):
-    """Where and in which precision a model runs."""
+    """The device and precision a model runs in."""
 
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16", "float64"],
-        Help("Precision; auto is float32 on a CPU, else the model's own."),
+        Help("Precision of the weights; auto is float32 on a CPU, otherwise the checkpoint's own."),
     ] = "auto"
 
 
 @dataclass(frozen=True)
 class ReloadOptions(DeviceOptions):
-    """The model of a study, which knows where it was and in which precision it was studied."""
+    """The model of a study. The study has its location and precision."""
 
-    model: Annotated[str | None, Help("Where the model is now, if not where the study was made with it.")] = None
+    model: Annotated[str | None, Help("Path or hub name of the model, if it has moved since the study was made.")] = (
+        None
+    )

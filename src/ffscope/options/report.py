@@ -1,4 +1,4 @@
-"""How a report is drawn."""
+"""How the report is drawn."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,13 +8,13 @@ from ffscope.options.fields import Checked, Help
 
 @dataclass(frozen=True)
 class ReportOptions(Checked):
-    """Whose patterns figure 2 shows, and whether the figures' files have titles."""
+    """The annotators in figure 2, and whether the figures' files have titles."""
 
     annotators: Annotated[
         str | None,
-        Help("Whose patterns figure 2 shows, such as machine,ada; by default everyone's, side by side."),
+        Help("Annotators whose patterns figure 2 shows, such as machine,ada; by default all of them, side by side."),
     ] = None
     bare: Annotated[
         bool,
-        Help("Keep titles out of the figures in figures/, for papers with captions of their own.", flag="--bare"),
+        Help("Omit the titles from the figures in figures/, for papers that have captions.", flag="--bare"),
     ] = False

@@ -9,12 +9,16 @@ from ffscope.options.fields import Checked, Help
 
 @dataclass(frozen=True)
 class TraceOptions(Checked):
-    """What is shown of every layer, and how it is read."""
+    """The layers and memories to show, and the lens."""
 
-    memories: Annotated[int, Help("Memories shown per layer.", min=1)] = 3
-    layers: Annotated[str | None, Help("Layers, such as 0,24-29; all by default.")] = None
+    memories: Annotated[int, Help("Number of memories to show per layer.", min=1)] = 3
+    layers: Annotated[str | None, Help("Layers to show, such as 0,24-29; all by default.")] = None
     lens: Annotated[
         str,
-        Help("How vectors are read over the vocabulary: as the model itself does, or as h·E.", choices=lens_names),
+        Help(
+            "How vectors are projected to the vocabulary: norm, as the model itself does, through the final norm and the "
+            "unembedding; raw, through the unembedding alone, as in the paper.",
+            choices=lens_names,
+        ),
     ] = "norm"
-    bos: Annotated[bool, Help("Put the BOS token in front of the text.", flag="--bos/--no-bos")] = True
+    bos: Annotated[bool, Help("Prepend the BOS token.", flag="--bos/--no-bos")] = True

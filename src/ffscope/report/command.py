@@ -27,8 +27,8 @@ def _stage_options(study: Study) -> dict[str, Any]:
     entries = study.manifest["stages"]
     recorded: dict[str, Any] = {}
     for row in stages_in_run():
-        if row.held is not None and entries.get(row.name, {}).get("done"):
-            recorded |= row.held(entries[row.name])
+        if row.stored_options is not None and entries.get(row.name, {}).get("done"):
+            recorded |= row.stored_options(entries[row.name])
     return recorded
 
 

@@ -1,1 +1,1 @@
-"""The streaming search for triggers: plan → execute → merge → write. What is kept does not grow with the text."""
+"""The streaming search for triggers: plan → execute → merge → write. Its memory does not grow with the corpus."""

@@ -1,4 +1,4 @@
-"""All that is kept of some memories while batches pass."""
+"""Everything a search accumulates for its memories, batch by batch."""
 
 from typing import NamedTuple
 
@@ -13,26 +13,26 @@ from ffscope.search.sample import RunningSample
 from ffscope.search.top import RunningTop
 
 SAMPLE = 10
-"""How many firing prefixes are sampled for every memory."""
-_TOGETHER = 256  # picked prefixes that wait to be sorted into the histograms
-_ON_CPU, _ELSEWHERE = 2**20, 2**24  # coefficients that are sorted together
+"""How many firing prefixes are sampled per memory."""
+_BUFFER = 256  # picked prefixes that are buffered before they are added to the histograms
+_CHUNK_CPU, _CHUNK_GPU = 2**20, 2**24  # coefficients that are added to the histograms at once
 
 
 class BatchInfo(NamedTuple):
-    """The batch that passes: the number of each sentence's first prefix, the sentences' length, and some of its prefixes."""
+    """A batch: the number of each sentence's first prefix, the length of the sentences, and the prefixes picked for statistics."""
 
     first_prefixes: Int[Tensor, "batch"]
     length: int
-    picked_sentences: Int[Tensor, "rows"]  # in the batch
+    picked_sentences: Int[Tensor, "rows"]  # rows of the batch
     picked_positions: Int[Tensor, "rows"]
     picked_prefixes: Int[Tensor, "rows"]  # their numbers
 
 
 class Accumulators:
-    """The running top t of memories, of their lowest coefficients if wanted, a sample, and counts.
+    """For each memory the running top t, optionally that of its lowest coefficients, a sample of prefixes, and a histogram.
 
-    The memories of a batch are observed some at a time, layer by layer. On a GPU nothing may wait for a result in the middle of a
-    pass, so there the highest coefficients and their positions are put by, and looked through when the batch is over.
+    The memories are observed layer by layer. A GPU must not be synchronised in the middle of a pass, so there the highest
+    coefficients and their positions are stored, and evaluated at the end of the batch.
     """
 
     def __init__(
@@ -51,44 +51,44 @@ class Accumulators:
         self.sample = RunningSample(names, SAMPLE, seed)
         self.histogram = Histogram(memories, device)
         self._prefixes = prefixes
-        self._at_the_end = device.type != "cpu" and prefixes == "best"
-        self._at_once = _ON_CPU if device.type == "cpu" else _ELSEWHERE
-        self._waiting = 0
-        self._picked = torch.empty((_TOGETHER, memories), device=device)
-        self._picked_prefixes = torch.empty(_TOGETHER, dtype=torch.int64, device=device)
+        self._deferred = device.type != "cpu" and prefixes == "best"
+        self._chunk = _CHUNK_CPU if device.type == "cpu" else _CHUNK_GPU
+        self._buffered = 0
+        self._picked = torch.empty((_BUFFER, memories), device=device)
+        self._picked_prefixes = torch.empty(_BUFFER, dtype=torch.int64, device=device)
         self._highest = torch.empty((0, memories), device=device)
 
-    def begin(self, passing: BatchInfo) -> None:
-        """A batch is about to pass."""
-        self._passing = passing
-        batch, memories, device = len(passing.first_prefixes), len(self.top.keys), self.top.keys.device
-        # Room is made once and used again: allocations of many sizes would scatter the memory.
-        if len(self._highest) < batch:
-            self._highest = torch.empty((batch, memories), device=device)
-        self._best = self._highest[:batch]
-        self._rows = self._room(passing.picked_prefixes)
-        if self._at_the_end:
-            self._position = torch.empty((batch, memories), dtype=torch.int16, device=device)
+    def begin(self, batch: BatchInfo) -> None:
+        """Call before a batch runs."""
+        self._batch = batch
+        sentences, memories, device = len(batch.first_prefixes), len(self.top.keys), self.top.keys.device
+        # Buffers are reused: allocations of many sizes would fragment the memory.
+        if len(self._highest) < sentences:
+            self._highest = torch.empty((sentences, memories), device=device)
+        self._best = self._highest[:sentences]
+        self._rows = self._buffer_rows(batch.picked_prefixes)
+        if self._deferred:
+            self._position = torch.empty((sentences, memories), dtype=torch.int16, device=device)
             self._lowest = (torch.empty_like(self._best), torch.empty_like(self._position)) if self.low else None
 
-    def _room(self, prefixes: Tensor) -> Tensor:
-        """Where the coefficients at the picked prefixes of a batch are put."""
-        if self._waiting + len(prefixes) > len(self._picked):
-            self._sort()
+    def _buffer_rows(self, prefixes: Tensor) -> Tensor:
+        """A slice of the buffer for the coefficients at a batch's picked prefixes."""
+        if self._buffered + len(prefixes) > len(self._picked):
+            self._flush()
         if len(prefixes) > len(self._picked):
             self._picked = self._picked.new_empty((len(prefixes), self._picked.shape[1]))
             self._picked_prefixes = self._picked_prefixes.new_empty(len(prefixes))
-        place = slice(self._waiting, self._waiting + len(prefixes))
-        self._picked_prefixes[place] = prefixes
-        return self._picked[place]
+        rows = slice(self._buffered, self._buffered + len(prefixes))
+        self._picked_prefixes[rows] = prefixes
+        return self._picked[rows]
 
     def observe(self, coefficients: Float[Tensor, "batch pos some"], columns: slice) -> None:
-        """The coefficients of some of the memories. What stands before the sentences, BOS, is no prefix."""
-        passing = self._passing
-        unlisted = coefficients.shape[1] - passing.length
+        """Add the coefficients of some memories. Tokens before the sentences (BOS) are not prefixes."""
+        batch = self._batch
+        unlisted = coefficients.shape[1] - batch.length
         listed = coefficients[:, unlisted:]
-        self._rows[:, columns] = coefficients[passing.picked_sentences, passing.picked_positions + unlisted].float()
-        if self._at_the_end:
+        self._rows[:, columns] = coefficients[batch.picked_sentences, batch.picked_positions + unlisted].float()
+        if self._deferred:
             highest(listed, self._best[:, columns], self._position[:, columns])
             if self._lowest:
                 highest(-listed, self._lowest[0][:, columns], self._lowest[1][:, columns])
@@ -96,39 +96,39 @@ class Accumulators:
         best = listed.amax(1).float()
         self._best[:, columns] = best
         if self._prefixes == "best":
-            self.top.watch(listed, best, passing.first_prefixes, columns)
+            self.top.update(listed, best, batch.first_prefixes, columns)
             if self.low is not None:
-                self.low.watch(-listed, -listed.amin(1).float(), passing.first_prefixes, columns)
+                self.low.update(-listed, -listed.amin(1).float(), batch.first_prefixes, columns)
             return
-        numbers = (passing.first_prefixes[:, None] + torch.arange(passing.length, device=best.device)).flatten()
-        self.top.watch_rows(listed.flatten(0, 1), numbers, columns)
+        numbers = (batch.first_prefixes[:, None] + torch.arange(batch.length, device=best.device)).flatten()
+        self.top.update_rows(listed.flatten(0, 1), numbers, columns)
         if self.low is not None:
-            self.low.watch_rows(-listed.flatten(0, 1), numbers, columns)
+            self.low.update_rows(-listed.flatten(0, 1), numbers, columns)
 
     def end(self) -> None:
-        """The batch has passed."""
-        self.histogram.watch(self._best, self._rows)
-        if self._at_the_end:
-            self.top.watch_all(self._best, self._position, self._passing.first_prefixes)
+        """Call after a batch has run."""
+        self.histogram.update(self._best, self._rows)
+        if self._deferred:
+            self.top.update_all(self._best, self._position, self._batch.first_prefixes)
             if self.low is not None and self._lowest is not None:
-                self.low.watch_all(*self._lowest, self._passing.first_prefixes)
-        self._waiting += len(self._rows)
+                self.low.update_all(*self._lowest, self._batch.first_prefixes)
+        self._buffered += len(self._rows)
 
-    def _sort(self) -> None:
-        """Put the picked prefixes where they belong: many at once, since each time has its own cost."""
-        if not self._waiting:
+    def _flush(self) -> None:
+        """Add the buffered prefixes to the histograms and samples: many at once, since each call has a fixed cost."""
+        if not self._buffered:
             return
-        coefficients, prefixes = self._picked[: self._waiting], self._picked_prefixes[: self._waiting]
-        self._waiting = 0
-        width = max(1, self._at_once // len(prefixes))
+        coefficients, prefixes = self._picked[: self._buffered], self._picked_prefixes[: self._buffered]
+        self._buffered = 0
+        width = max(1, self._chunk // len(prefixes))
         for start in range(0, coefficients.shape[1], width):
             columns = slice(start, min(start + width, coefficients.shape[1]))
-            self.histogram.sort(coefficients[:, columns], columns)
-            self.sample.watch(coefficients[:, columns], prefixes, columns)
+            self.histogram.add(coefficients[:, columns], columns)
+            self.sample.update(coefficients[:, columns], prefixes, columns)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, and `merge` takes."""
-        self._sort()
+        """The tensors that a checkpoint stores and `merge` combines."""
+        self._flush()
         tables = {"top": self.top, "sample": self.sample, **({"low": self.low} if self.low else {})}
         for table in tables.values():
             table.merge()
@@ -136,7 +136,7 @@ class Accumulators:
         return {**self.histogram.state(), **keys, "sample_rank": self.sample.ranks()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the state of a checkpoint."""
         self.histogram.load(state)
         self.top.load(state["top"])
         self.sample.load(state["sample"])

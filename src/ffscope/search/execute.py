@@ -1,4 +1,4 @@
-"""One pass of a model over batches of sentences, with every memory observed."""
+"""Runs a model over batches of sentences and observes the coefficients of all memories."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ffscope.corpus.batches import Batch
 from ffscope.errors import CoefficientError, MemoryNameError, ProofError
-from ffscope.models.memory_model import EnoughSeen, MemoryModel
+from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
 from ffscope.options.search import Prefixes
 from ffscope.search.accumulators import Accumulators, BatchInfo
@@ -25,12 +25,12 @@ class Group(NamedTuple):
     layer: int
     part: Part
     memories: Tensor  # their numbers in the layer
-    within: Any  # their place among the part's coefficients: a slice where they lie together
-    columns: slice  # their place among all memories that are searched
+    within: Any  # their indices among the part's coefficients: a slice if they are contiguous
+    columns: slice  # their indices among all searched memories
 
 
 class Search:
-    """Listens to memories while batches run. What it keeps is exact, and the same whatever order the batches come in."""
+    """Observes memories while batches run. The result is exact, and independent of the order of the batches."""
 
     def __init__(
         self,
@@ -49,84 +49,84 @@ class Search:
         self.model, self.rarity, self.seed = model, rarity, seed
         self.bos = first_token(model, bos=bos)
         self.groups = groups_of(model, layers, memories)
-        befores = [0, *accumulate(model.memories)]  # memories of earlier layers
-        names = torch.cat([group.memories + befores[group.layer] for group in self.groups])
+        offsets = [0, *accumulate(model.memories)]  # memories of earlier layers
+        names = torch.cat([group.memories + offsets[group.layer] for group in self.groups])
         self.accumulators = Accumulators(
             names.to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed
         )
         self._running = False
-        self._unseen: set[Part] = set()
+        self._unobserved: set[Part] = set()
 
     @contextmanager
     def tapping(self) -> Iterator[None]:
-        """Within the block, and in this thread, `run` observes the memories."""
+        """Within the block, in this thread, `run` observes the memories."""
         with ExitStack() as stack:
             for group in self.groups:
                 stack.enter_context(group.part.tap(self._tap(group)))
             yield
 
     def run(self, batch: Batch) -> None:
-        """One batch through the model, up to the last coefficients that are wanted."""
-        self.accumulators.begin(self._passing(batch))
+        """Run one batch through the model, up to the last searched layer."""
+        self.accumulators.begin(self._batch_info(batch))
         self._running = True
-        self._unseen = {group.part for group in self.groups}
+        self._unobserved = {group.part for group in self.groups}
         self._last_sum = torch.zeros((), device=self.model.device)
-        with suppress(EnoughSeen):
+        with suppress(StopPass):
             self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
-        if self._unseen:
+        if self._unobserved:
             raise ProofError(
-                "A feed-forward layer's output projection did not run in this pass, so its coefficients were not seen. "
-                "Its block computes the layer in another way than its modules say."
+                "A feed-forward layer's output projection did not run in this pass, so its coefficients were not observed. Blocks "
+                "that do not call their modules are not supported."
             )
         self._running = False
         self.accumulators.end()
         if not torch.stack([self._last_sum, self.accumulators.histogram.maximum.max()]).isfinite().all():
-            raise CoefficientError(self._culprit(batch))
+            raise CoefficientError(self._non_finite_message(batch))
 
     def _tap(self, group: Group) -> Any:
         def observe(part: Part, coefficients: Tensor, _past: int) -> None:
             if not self._running:
                 return
-            mine = coefficients if group.within is None else coefficients[..., group.within]
-            self.accumulators.observe(mine, group.columns)
+            observed_here = coefficients if group.within is None else coefficients[..., group.within]
+            self.accumulators.observe(observed_here, group.columns)
             if group.layer == self.groups[-1].layer:
-                # Minus infinity is nobody's highest. In an earlier layer it spoils all that comes after.
-                self._last_sum = self._last_sum + mine.sum(dtype=torch.float32)
-            self._unseen.discard(part)
-            if not self._unseen:
-                raise EnoughSeen
+                # The maximum misses minus infinity. In an earlier layer it makes all later ones non-finite.
+                self._last_sum = self._last_sum + observed_here.sum(dtype=torch.float32)
+            self._unobserved.discard(part)
+            if not self._unobserved:
+                raise StopPass
 
         return observe
 
-    def _passing(self, batch: Batch) -> BatchInfo:
+    def _batch_info(self, batch: Batch) -> BatchInfo:
         firsts = torch.from_numpy(batch.first_prefixes).to(self.model.device)
         length = batch.tokens.shape[1]
         numbers = firsts[:, None] + torch.arange(length, device=firsts.device)
-        # The seed after the sample's, whose own mixing would otherwise favour what was picked.
+        # Not the seed of the sample: its hash would then correlate with what is picked here.
         picked = (mix(numbers, self.seed + 1) % self.rarity == 0).nonzero()
         return BatchInfo(firsts, length, picked[:, 0], picked[:, 1], numbers[picked[:, 0], picked[:, 1]])
 
-    def _culprit(self, batch: Batch) -> str:
-        """Which sentence of a batch has coefficients that are not numbers, and where."""
+    def _non_finite_message(self, batch: Batch) -> str:
+        """An error message with the first sentence and memory of a batch that have a non-finite coefficient."""
         for row, sentence in enumerate(batch.sentences.tolist()):
-            alone = Batch(
+            single = Batch(
                 batch.sentences[row : row + 1], batch.first_prefixes[row : row + 1], batch.tokens[row : row + 1]
             )
-            for group, coefficients in zip(self.groups, self._observed(alone), strict=True):
-                wrong = (~coefficients.isfinite()).nonzero()
-                if len(wrong):
-                    number = coefficients[tuple(wrong[0].tolist())].item()
-                    memory = int(group.memories[wrong[0, 2]])
+            for group, coefficients in zip(self.groups, self._observed(single), strict=True):
+                non_finite = (~coefficients.isfinite()).nonzero()
+                if len(non_finite):
+                    number = coefficients[tuple(non_finite[0].tolist())].item()
+                    memory = int(group.memories[non_finite[0, 2]])
                     text = visible(self.model.tokenizer.decode(batch.tokens[row]))
                     return (
-                        f"Sentence {sentence} ({text!r}) gives memory L{group.layer}.{memory} the coefficient {number}, so nothing "
-                        "can be ranked. Expected finite numbers. This was run in "
-                        f"{str(self.model.dtype).removeprefix('torch.')}: try --dtype float32, or bfloat16 for its range."
+                        f"Memory L{group.layer}.{memory} has the coefficient {number} in sentence {sentence} ({text!r}). "
+                        f"Expected a finite number. The model runs in {str(self.model.dtype).removeprefix('torch.')}: try --dtype "
+                        "float32, or bfloat16 for its range."
                     )
-        return "A coefficient is not finite in a batch, though in none of its sentences alone. Try --dtype float32."
+        return "A coefficient in a batch is not finite, but it is when the sentences run single. Try --dtype float32."
 
     def _observed(self, batch: Batch) -> list[Tensor]:
-        """Every group's coefficients in one batch, with nothing else done with them."""
+        """The coefficients of every group in one batch."""
         observed: dict[Part, Tensor] = {}
 
         def keep(part: Part, coefficients: Tensor, _past: int) -> None:
@@ -140,36 +140,36 @@ class Search:
 
 
 def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] | None) -> list[Group]:
-    """The memories of a model that are searched: all, or those with some numbers in some layers."""
+    """The memories of a model to search: all, or those with these numbers in these layers."""
     groups: list[Group] = []
     columns = 0
     for layer in range(model.layers):
         for part in model.layer(layer).parts if layers is None or layer in layers else ():
-            numbers, within = _chosen(part, memories)
+            numbers, within = _searched(part, memories)
             if len(numbers):
                 groups.append(Group(layer, part, numbers, within, slice(columns, columns + len(numbers))))
                 columns += len(numbers)
     if not groups:
         raise MemoryNameError(
-            "None of these layers has any of these memories. Choose others with --layers and --memories."
+            "The chosen layers have none of the chosen memories. Choose others with --layers and --memories."
         )
     return groups
 
 
 def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:
-    """What a search keeps of some batches, such as those of a shard; `merge` makes one state of several."""
+    """The state after searching some batches, such as those of a shard; `merge` combines states."""
     with search.tapping():
         for batch in batches:
             search.run(batch)
     return search.accumulators.state()
 
 
-def _chosen(part: Part, memories: list[int] | None) -> tuple[Tensor, Any]:
-    """The numbers, in their layer, of a part's wanted memories, and their place among its coefficients."""
-    everyone = torch.arange(part.offset, part.offset + part.memories)
+def _searched(part: Part, memories: list[int] | None) -> tuple[Tensor, Any]:
+    """The numbers of a part's searched memories in their layer, and their indices among its coefficients."""
+    all_memories = torch.arange(part.offset, part.offset + part.memories)
     if memories is None:
-        return everyone, None
-    numbers = everyone[torch.isin(everyone, torch.tensor(sorted(memories)))]
+        return all_memories, None
+    numbers = all_memories[torch.isin(all_memories, torch.tensor(sorted(memories)))]
     within = numbers - part.offset
-    together = len(within) > 0 and int(within[-1] - within[0]) == len(within) - 1
-    return numbers, slice(int(within[0]), int(within[-1]) + 1) if together else within
+    contiguous = len(within) > 0 and int(within[-1] - within[0]) == len(within) - 1
+    return numbers, slice(int(within[0]), int(within[-1]) + 1) if contiguous else within

@@ -1,4 +1,4 @@
-"""Each sentence's highest coefficient of every memory, and where it is."""
+"""The highest coefficient of every memory in each sentence, and its position."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,17 +13,17 @@ def highest(
     best: Float[Tensor, "batch memory"],
     position: Int[Tensor, "batch memory"],
 ) -> None:
-    """Put the highest over the positions, and the first position that has it, into `best` and `position`."""
-    straight = coefficients.stride(2) == best.stride(1) == position.stride(1) == 1
-    fused = _fused() if coefficients.is_cuda and straight else None
+    """Write the maximum over the positions, and the first position that has it, to `best` and `position`."""
+    contiguous = coefficients.stride(2) == best.stride(1) == position.stride(1) == 1
+    fused = _fused() if coefficients.is_cuda and contiguous else None
     (fused or plain)(coefficients, best, position)
 
 
 def plain(coefficients: Tensor, best: Tensor, position: Tensor) -> None:
-    """The same by torch alone, which reads the coefficients several times slower than the memory allows."""
-    found = coefficients.max(1)
-    best.copy_(found.values)
-    position.copy_(found.indices)
+    """The same in plain torch, several times slower than the memory bandwidth allows."""
+    maxima = coefficients.max(1)
+    best.copy_(maxima.values)
+    position.copy_(maxima.indices)
 
 
 @cache

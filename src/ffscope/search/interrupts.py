@@ -1,4 +1,4 @@
-"""Ctrl-C that waits until a batch is done."""
+"""Delays Ctrl-C until a batch is done."""
 
 import signal
 import threading
@@ -9,25 +9,25 @@ from typing import Any
 
 @contextmanager
 def delayed_interrupt() -> Iterator[Callable[[], bool]]:
-    """Delay Ctrl-C until the block ends, so that a batch counts wholly or not at all; a second Ctrl-C is not delayed.
+    """Delay Ctrl-C until the block ends, so that no batch is counted in part; a second Ctrl-C is not delayed.
 
-    Gives a function that says whether Ctrl-C was pressed.
+    Gives a function that returns whether Ctrl-C was pressed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # only the main thread is interrupted
         return
     pressed: list[int] = []
-    usual = signal.getsignal(signal.SIGINT)
+    previous = signal.getsignal(signal.SIGINT)
 
-    def wait(number: int, _frame: Any) -> None:
+    def note_interrupt(number: int, _frame: Any) -> None:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
 
-    signal.signal(signal.SIGINT, wait)
+    signal.signal(signal.SIGINT, note_interrupt)
     try:
         yield lambda: bool(pressed)
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, previous)
     if pressed:
         raise KeyboardInterrupt

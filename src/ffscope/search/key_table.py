@@ -1,4 +1,4 @@
-"""The best few keys of every memory, under an order that is total: whatever comes when, the same ones stay."""
+"""The highest-ranked keys of every memory under a total order, so the result does not depend on the order of arrival."""
 
 import torch
 from torch import Tensor
@@ -7,47 +7,47 @@ from ffscope.axes import Int
 from ffscope.search.trigger_keys import EMPTY
 
 
-class Table:
-    """The `width` keys of every memory that rank highest. Subclasses say what a key's rank is; here it is the key itself."""
+class KeyTable:
+    """The `width` highest-ranked keys of every memory. A key is its own rank; subclasses may define another."""
 
     def __init__(self, memories: int, width: int, device: torch.device) -> None:
         self.keys = torch.full((memories, width), EMPTY, dtype=torch.int64, device=device)
-        # A merge costs much the same for one key of a memory as for several, so they wait for each other. The room in which they
-        # do is made once: small things that live long, between large ones that do not, would scatter the memory.
-        room = max(1024, self.keys.numel() // 2)
-        self._waiting_memories = torch.empty(room, dtype=torch.int64, device=device)
-        self._waiting_keys = torch.empty(room, dtype=torch.int64, device=device)
-        self._waiting = 0
+        # Merging one key of a memory costs about as much as merging several, so new keys are buffered. The buffers are allocated
+        # once: small long-lived allocations among large short-lived ones would fragment the memory.
+        size = max(1024, self.keys.numel() // 2)
+        self._buffered_memories = torch.empty(size, dtype=torch.int64, device=device)
+        self._buffered_keys = torch.empty(size, dtype=torch.int64, device=device)
+        self._buffered = 0
 
     def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"]) -> Int[Tensor, "some few"]:
-        """What the keys of some memories are ordered by; no two different keys of a memory rank the same."""
+        """The ranks of the keys of some memories; different keys of a memory have different ranks."""
         return keys
 
     def offer(self, memories: Int[Tensor, "new"], keys: Int[Tensor, "new"]) -> None:
-        """Let some keys take part, now or when enough others wait with them."""
-        taken = 0
-        while taken < len(keys):
-            some = min(len(keys) - taken, len(self._waiting_keys) - self._waiting)
-            place = slice(self._waiting, self._waiting + some)
-            self._waiting_memories[place] = memories[taken : taken + some]
-            self._waiting_keys[place] = keys[taken : taken + some]
-            self._waiting += some
-            taken += some
-            if self._waiting == len(self._waiting_keys):
+        """Add keys to the buffer, and merge it when it is full."""
+        start = 0
+        while start < len(keys):
+            count = min(len(keys) - start, len(self._buffered_keys) - self._buffered)
+            target = slice(self._buffered, self._buffered + count)
+            self._buffered_memories[target] = memories[start : start + count]
+            self._buffered_keys[target] = keys[start : start + count]
+            self._buffered += count
+            start += count
+            if self._buffered == len(self._buffered_keys):
                 self.merge()
 
     def merge(self) -> None:
-        """Let those that wait take their places."""
-        if not self._waiting:
+        """Merge the buffered keys into the table."""
+        if not self._buffered:
             return
-        memories, keys = self._waiting_memories[: self._waiting], self._waiting_keys[: self._waiting]
-        self._waiting = 0
+        memories, keys = self._buffered_memories[: self._buffered], self._buffered_keys[: self._buffered]
+        self._buffered = 0
         memories, order = memories.sort()
         keys = keys[order]
         touched, counts = memories.unique_consecutive(return_counts=True)
         row = torch.repeat_interleave(torch.arange(len(touched), device=keys.device), counts)
         column = torch.arange(len(keys), device=keys.device) - (counts.cumsum(0) - counts)[row]
-        # By and by, lest one memory with many new keys makes a wide table for all of them.
+        # In steps, because one memory with many new keys would make the table wide for all of them.
         width = max(64, self.keys.shape[1])
         for start in range(0, int(counts.max()) if len(counts) else 0, width):
             some = (column >= start) & (column < start + width)

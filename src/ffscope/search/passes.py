@@ -1,4 +1,4 @@
-"""Sentences as a model is given them, in batches of one length."""
+"""The model's inputs for sentences, and batches of texts of one length."""
 
 import numpy as np
 import torch
@@ -11,39 +11,39 @@ from ffscope.study.folder import Study
 
 
 def sentence_inputs(model: MemoryModel, tokens: Array, bos: int | None) -> Inputs:
-    """BOS and sentences of one length (batch × pos); a decoder that has an encoder gets its start token and the sentences."""
+    """BOS and sentences of one length (batch × pos); in an encoder–decoder, the decoder gets its start token and the sentences."""
     config = model.model.config
     sentences = torch.from_numpy(tokens).long()
-    given = {"input_ids": _behind(bos, sentences)}
+    inputs = {"input_ids": _prepend(bos, sentences)}
     if getattr(config, "is_encoder_decoder", False):
-        given["decoder_input_ids"] = _behind(config.decoder_start_token_id, sentences)
-    return model.encode(given)
+        inputs["decoder_input_ids"] = _prepend(config.decoder_start_token_id, sentences)
+    return model.encode(inputs)
 
 
 def first_token(model: MemoryModel, *, bos: bool) -> int | None:
-    """What a search puts before every sentence: BOS, where that is wanted and the model has it."""
+    """The token that a search prepends to every sentence: BOS, if `bos` and the model has one."""
     return bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
 
 
 def bos_of(study: Study, model: MemoryModel) -> int | None:
-    """What a study puts before every sentence."""
+    """The token that a study prepends to every sentence."""
     return bos_token(model.tokenizer) if study.settings["bos"] else None
 
 
 def by_length(lengths: Array, *, tokens: int, rows: int) -> list[Array]:
-    """The numbers of texts in batches of one length, up to `tokens` tokens and `rows` texts in each; the shortest first."""
+    """Batches of text numbers, each of one length with up to `tokens` tokens and `rows` texts; the shortest first."""
     if not len(lengths):
         return []
     order = np.argsort(lengths, kind="stable")
     starts = np.flatnonzero(np.diff(lengths[order], prepend=-1))
-    made = []
+    batches = []
     for same in np.split(order, starts[1:]):
         size = max(1, min(rows, tokens // int(lengths[same[0]])))
-        made += [same[start : start + size] for start in range(0, len(same), size)]
-    return made
+        batches += [same[start : start + size] for start in range(0, len(same), size)]
+    return batches
 
 
-def _behind(first: int | None, sentences: Tensor) -> Tensor:
+def _prepend(first: int | None, sentences: Tensor) -> Tensor:
     if first is None:
         return sentences
     return torch.cat([torch.full_like(sentences[:, :1], first), sentences], 1)

@@ -1,4 +1,4 @@
-"""What a search does, decided before it begins: how much of the corpus it reads, in which batches, and what it keeps."""
+"""The plan of a search: how much of the corpus is searched, in which batches, and what is kept."""
 
 import logging
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ from ffscope.search import checkpoint
 from ffscope.search.execute import Group, Search, groups_of
 from ffscope.search.histogram import EDGES
 from ffscope.search.passes import first_token
-from ffscope.search.time_budget import affordable
+from ffscope.search.time_budget import affordable_sentences
 from ffscope.search.trigger_keys import LAST_PREFIX
 from ffscope.study.folder import Study
 
 logger = logging.getLogger(__name__)
 
-_ENOUGH_PICKED = 8192  # prefixes in a histogram before it takes only some of them
+_ENOUGH_PICKED = 8192  # prefixes per histogram, above which only a sample is counted
 _RAREST = 1024
-_ON_CPU, _ELSEWHERE = 2048, 131072  # tokens of a batch
-_COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch, at most
-_PUT_BY = 2**31  # bytes of what is put by in a batch, at most: the highest coefficients, and all at the picked prefixes
-_SHARD = 64  # batches of a shard
+_TOKENS_CPU, _TOKENS_GPU = 2048, 131072  # per batch
+_MAX_COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch
+_MAX_BUFFER = 2**31  # bytes stored per batch: the highest coefficients, and all coefficients at the picked prefixes
+_SHARD = 64  # batches per shard
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Plan:
     """One search of a study. The same plan gives the same batches on every machine."""
 
     options: SearchOptions
-    sentences: int  # the first so many that are not held out
+    sentences: int  # how many, from the beginning, of those not held out
     prefixes: int  # in those sentences
     batch_tokens: int
     batch_sentences: int
     picked_one_in: int
-    before: int  # tokens that are put before every sentence
+    before: int  # tokens prepended to every sentence
     corpus: str  # its fingerprint
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the study's manifest says of the search."""
+        """The settings that study.json stores."""
         return {
-            **_kept(self.options),
+            **_search_settings(self.options),
             "minutes": self.options.minutes,
             "batch_tokens": self.batch_tokens,
             "batch_sentences": self.batch_sentences,
@@ -57,17 +57,17 @@ class Plan:
 
     @property
     def total(self) -> dict[str, int]:
-        """How much is searched."""
+        """The number of sentences and prefixes to search."""
         return {"sentences": self.sentences, "prefixes": self.prefixes}
 
     def search(self, model: MemoryModel) -> Search:
-        """A search that has seen nothing yet."""
-        return Search(model, **_kept(self.options), rarity=self.picked_one_in)
+        """A new search, before its first batch."""
+        return Search(model, **_search_settings(self.options), rarity=self.picked_one_in)
 
     def groups(self, model: MemoryModel) -> list[Group]:
-        """The memories that are searched, in the order of a state's rows."""
-        kept = _kept(self.options)
-        return groups_of(model, kept["layers"], kept["memories"])
+        """The searched memories, in the order of a state's rows."""
+        settings = _search_settings(self.options)
+        return groups_of(model, settings["layers"], settings["memories"])
 
 
 class Shard(NamedTuple):
@@ -79,85 +79,85 @@ class Shard(NamedTuple):
 
 
 def shards(plan: Plan, sentences: Path) -> Iterator[Shard]:
-    """All batches of a plan, read from the study's sentences.parquet. The corpus and the settings alone decide them."""
+    """All batches of a plan, read from the study's sentences.parquet. They depend only on the corpus and the settings."""
     text = chunks(sentences, first=plan.sentences)
     all_batches = batches(text, tokens=plan.batch_tokens, before=plan.before, rows=plan.batch_sentences)
     for number in count():
-        some = tuple(islice(all_batches, _SHARD))
-        if not some:
+        members = tuple(islice(all_batches, _SHARD))
+        if not members:
             return
-        yield Shard(number, number * _SHARD, some)
+        yield Shard(number, number * _SHARD, members)
 
 
-def given_settings(options: SearchOptions) -> dict[str, Any]:
-    """The settings that are known before anything is read or measured."""
+def requested_settings(options: SearchOptions) -> dict[str, Any]:
+    """The settings that are known before the corpus is read or the speed is measured."""
     tokens = {"batch_tokens": options.batch_tokens} if options.batch_tokens else {}
-    return {**_kept(options), "minutes": options.minutes, **tokens}
+    return {**_search_settings(options), "minutes": options.minutes, **tokens}
 
 
 def make_plan(study: Study, model: MemoryModel, options: SearchOptions) -> Plan:
-    """The plan of a new search, or that of the search which the study holds a checkpoint of."""
+    """The plan of a new search, or of the search in the study's checkpoint."""
     note = checkpoint.read_note(study)
     total = _total(study, model, options) if note is None else note["total"]
     one_in = rarity(total["prefixes"])
-    # A search that was begun keeps its batches, on whatever device it is resumed.
-    begun = {} if note is None else note["settings"]
+    # A resumed search keeps its batches, even on another device.
+    earlier = {} if note is None else note["settings"]
     plan = Plan(
         options,
         **total,
-        batch_tokens=options.batch_tokens or begun.get("batch_tokens") or batch_tokens(model, one_in),
-        batch_sentences=begun.get("batch_sentences") or batch_rows(model),
+        batch_tokens=options.batch_tokens or earlier.get("batch_tokens") or batch_tokens(model, one_in),
+        batch_sentences=earlier.get("batch_sentences") or batch_rows(model),
         picked_one_in=one_in,
         before=int(first_token(model, bos=options.bos) is not None),
         corpus=study.manifest["corpus"]["fingerprint"],
     )
     if note is not None and (note["settings"] != plan.settings or note["corpus"] != plan.corpus):
         raise StudyError(
-            f"{study.folder} holds a search that was begun with other settings. Run it with those, or remove "
-            f"{checkpoint.NAME} there to begin anew."
+            f"{study.folder} has an unfinished search with other settings. Resume it with those settings, or delete "
+            f"{checkpoint.NAME} there to restart."
         )
     return plan
 
 
 def _total(study: Study, model: MemoryModel, options: SearchOptions) -> dict[str, int]:
-    """How many sentences and prefixes are searched."""
-    everything = study.manifest["corpus"]["searched"]
-    if everything["prefixes"] > LAST_PREFIX:
+    """The number of sentences and prefixes to search."""
+    available = study.manifest["corpus"]["searched"]
+    if available["prefixes"] > LAST_PREFIX:
         raise StudyError(
-            f"The corpus has {everything['prefixes']:,} prefixes; up to {LAST_PREFIX:,} are numbered. Use --sentences."
+            f"The corpus has {available['prefixes']:,} prefixes; at most {LAST_PREFIX:,} are supported. Limit it with --sentences."
         )
     if options.minutes is None:
-        return everything
+        return available
     text = study.path("sentences.parquet")
-    trial = Search(model, **_kept(options))
+    trial = Search(model, **_search_settings(options))
     tokens = options.batch_tokens or batch_tokens(model, 1)
-    sentences = affordable(trial, text, seconds=60 * options.minutes, tokens=tokens)
-    if sentences < everything["sentences"]:
-        message = "In %g minutes the first %d of %d sentences."
-        logger.info(message, options.minutes, sentences, everything["sentences"])
+    sentences = affordable_sentences(trial, text, seconds=60 * options.minutes, tokens=tokens)
+    if sentences < available["sentences"]:
+        message = "%g minutes are enough for the first %d of %d sentences."
+        logger.info(message, options.minutes, sentences, available["sentences"])
     prefixes = sum(int(chunk.lengths.sum()) for chunk in chunks(text, first=sentences))
     return {"sentences": sentences, "prefixes": prefixes}
 
 
-def _kept(options: SearchOptions) -> dict[str, Any]:
-    """What is searched and kept, without how."""
+def _search_settings(options: SearchOptions) -> dict[str, Any]:
+    """The options that determine what is searched and kept."""
     return {name: value for name, value in asdict(options).items() if name not in ("batch_tokens", "minutes")}
 
 
 def rarity(prefixes: int) -> int:
-    """One in how many prefixes goes into the histograms: all of a small corpus, one in 1,024 of a very large one."""
+    """One in this many prefixes is counted in the histograms: all of a small corpus, one in 1,024 of a very large one."""
     return min(_RAREST, 2 ** max(0, (prefixes // _ENOUGH_PICKED).bit_length() - 1))
 
 
 def batch_tokens(model: MemoryModel, rarity: int) -> int:
-    """How many tokens a batch has by default."""
-    picked = _PUT_BY * rarity // (4 * sum(model.memories))
+    """The default number of tokens per batch."""
+    picked = _MAX_BUFFER * rarity // (4 * sum(model.memories))
     if model.device.type == "cpu":
-        return max(64, min(_ON_CPU, picked))
-    return max(64, min(_ELSEWHERE, picked, _COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
+        return max(64, min(_TOKENS_CPU, picked))
+    return max(64, min(_TOKENS_GPU, picked, _MAX_COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
 
 
 def batch_rows(model: MemoryModel) -> int:
-    """How many sentences a batch has at most."""
-    room = _PUT_BY // 2**7 if model.device.type == "cpu" else _PUT_BY
+    """The maximum number of sentences per batch."""
+    room = _MAX_BUFFER // 2**7 if model.device.type == "cpu" else _MAX_BUFFER
     return max(64, room // (6 * sum(model.memories)))

@@ -1,4 +1,4 @@
-"""Texts that are read at their last token, run as seldom as can be."""
+"""Runs texts that share prefixes once, when only their last token matters."""
 
 from typing import NamedTuple
 
@@ -7,26 +7,26 @@ import numpy as np
 from ffscope.axes import Array
 
 
-class Shared(NamedTuple):
-    """The texts to run, and for each text that was asked for the run and the position in it that answer for it."""
+class SharedRuns(NamedTuple):
+    """The texts to run, and for each original text the run and the position in it that has its last token."""
 
     runs: list[Array]
     run: Array
     position: Array
 
 
-def share(texts: list[Array], *, causal: bool) -> Shared:
-    """Run equal texts once, and where no position sees what comes after it, a text that begins another not at all."""
-    # Token ids as big-endian bytes sort as the ids do, so a text stands right before those that it begins.
-    spelt = [text.astype(">u4").tobytes() for text in texts]
-    order = sorted(range(len(texts)), key=spelt.__getitem__, reverse=True)
+def share_prefixes(texts: list[Array], *, causal: bool) -> SharedRuns:
+    """Run equal texts once; in a causal model, a text that is a prefix of another is covered by that one."""
+    # Big-endian bytes sort like the token ids, so a text comes right before those it is a prefix of.
+    encoded = [text.astype(">u4").tobytes() for text in texts]
+    order = sorted(range(len(texts)), key=encoded.__getitem__, reverse=True)
     run = np.empty(len(texts), dtype=np.int64)
     runs: list[int] = []
     for number in order:
-        longer = spelt[runs[-1]] if runs else b""
-        served = longer.startswith(spelt[number]) if causal else longer == spelt[number]
-        if not served or not runs:
+        longer = encoded[runs[-1]] if runs else b""
+        covered = longer.startswith(encoded[number]) if causal else longer == encoded[number]
+        if not covered or not runs:
             runs.append(number)
         run[number] = len(runs) - 1
     position = np.array([len(text) - 1 for text in texts], dtype=np.int64)
-    return Shared([texts[number] for number in runs], run, position)
+    return SharedRuns([texts[number] for number in runs], run, position)

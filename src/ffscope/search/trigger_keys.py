@@ -1,9 +1,9 @@
-"""A coefficient and its prefix as one whole number, so that comparing two numbers is comparing two triggers.
+"""A coefficient and its prefix packed into one integer, so that comparing two integers compares two triggers.
 
-The upper 32 bits hold the coefficient: the bits of a positive float32, read as a whole number, are in the order of the floats. The
-lower ones hold the prefix's number, counted backwards. Numbers of prefixes run through the sentences, and within one through its
-positions. So the larger key is the trigger that comes first: coefficient down, then sentence up, then position up. No two prefixes
-have the same key, hence no order of merging, and no tie that a sort may break as it likes, changes what is kept.
+The upper 32 bits are the coefficient: the bits of a positive float32, read as an integer, sort like the floats. The lower 32 bits
+are the number of the prefix, negated. Prefixes are numbered by sentence, then position. So keys in descending order are triggers by
+descending coefficient, then ascending sentence, then ascending position. No two prefixes have the same key, so there are no ties,
+and the result does not depend on the order of merging.
 """
 
 import torch
@@ -13,16 +13,16 @@ from ffscope.axes import Float, Int
 
 LAST_PREFIX = 2**32 - 1
 EMPTY = 0
-"""Less than the key of any coefficient above 0."""
+"""An empty key, less than that of any positive coefficient."""
 
 
 def pack(coefficients: Float[Tensor, "*at"], prefixes: Int[Tensor, "*at"]) -> Int[Tensor, "*at"]:
-    """Keys of coefficients above 0 and their prefixes' numbers."""
+    """The keys of positive coefficients and their prefixes' numbers."""
     return (coefficients.float().view(torch.int32).long() << 32) | (LAST_PREFIX - prefixes)
 
 
 def coefficients_of(keys: Int[Tensor, "*at"]) -> Float[Tensor, "*at"]:
-    """The coefficients; 0 where there is none."""
+    """The coefficients; 0 for empty keys."""
     return (keys >> 32).int().view(torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""What a search found, as tables of the study."""
+"""Writes the result of a search as tables of the study."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ from ffscope.study.schemas import SCHEMAS
 
 
 def write_tables(study: Study, groups: list[Group], state: State) -> None:
-    """Write triggers.parquet, memories.parquet, and negative_triggers.parquet where the lowest were kept too."""
-    held = {name: tensor.cpu() for name, tensor in state.items()}
+    """Write triggers.parquet, memories.parquet and, if the lowest coefficients were kept, negative_triggers.parquet."""
+    tensors = {name: tensor.cpu() for name, tensor in state.items()}
     names = _names(groups)
-    _write_table(study, "triggers.parquet", _triggers(study, names, held["top"]))
-    if "low" in held:
-        lowest = _triggers(study, names, held["low"])
+    _write_table(study, "triggers.parquet", _triggers(study, names, tensors["top"]))
+    if "low" in tensors:
+        lowest = _triggers(study, names, tensors["low"])
         lowest["coefficient"] = -lowest["coefficient"]
         _write_table(study, "negative_triggers.parquet", lowest)
-    _write_table(study, "memories.parquet", {**names, **_counts(study, held)})
+    _write_table(study, "memories.parquet", {**names, **_counts(study, tensors)})
 
 
 def _write_table(study: Study, name: str, columns: dict[str, Any]) -> None:
@@ -33,22 +33,22 @@ def _write_table(study: Study, name: str, columns: dict[str, Any]) -> None:
 
 
 def _names(groups: list[Group]) -> dict[str, Any]:
-    """The layer and the number in it of every memory that was searched."""
+    """The layer and number of every searched memory."""
     layers = [np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups]
     numbers = [group.memories.numpy().astype(np.int32) for group in groups]
     return {"layer": np.concatenate(layers), "memory": np.concatenate(numbers)}
 
 
 def _triggers(study: Study, names: dict[str, Any], keys: Tensor) -> dict[str, Any]:
-    """The columns of a table of triggers: by layer, memory and rank."""
+    """The columns of a table of triggers, sorted by layer, memory and rank."""
     row, rank = (column.numpy() for column in (keys != EMPTY).nonzero().unbind(1))
-    kept = keys[keys != EMPTY]
-    places = locate(study.path("sentences.parquet"), prefixes_of(kept).numpy())
+    filled = keys[keys != EMPTY]
+    places = locate(study.path("sentences.parquet"), prefixes_of(filled).numpy())
     return {
         "layer": names["layer"][row],
         "memory": names["memory"][row],
         "rank": (rank + 1).astype(np.int32),
-        "coefficient": coefficients_of(kept).numpy(),
+        "coefficient": coefficients_of(filled).numpy(),
         "sentence": places.sentences,
         "position": places.positions,
         "next_token": places.next_tokens,
@@ -56,8 +56,8 @@ def _triggers(study: Study, names: dict[str, Any], keys: Tensor) -> dict[str, An
 
 
 def _counts(study: Study, state: State) -> dict[str, Any]:
-    """The columns of the table of memories."""
-    sampled = state["sample"].sort(1, descending=True).values  # by coefficient, for a reader's eye
+    """The columns of memories.parquet, except the names."""
+    sampled = state["sample"].sort(1, descending=True).values  # by coefficient, for display
     present = sampled != EMPTY
     places = locate(study.path("sentences.parquet"), prefixes_of(sampled[present]).numpy())
     histogram = state["histogram"]

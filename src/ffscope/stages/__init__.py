@@ -1,5 +1,5 @@
-"""One module for each question that is asked of a model. It ends in `STAGE = Stage(...)`: all that the rest of ffscope knows of it.
+"""One module per stage. It ends in `STAGE = Stage(...)`, which declares everything the rest of ffscope needs to know about it.
 
-A row imports neither torch nor duckdb: what runs a stage, draws its figures or fills its panels is named as "module:name" and
-imported when it is needed. A new module here, or an entry point of the group `ffscope.stages` elsewhere, is a new stage.
+A declaration imports neither torch nor duckdb: the functions that run a stage, draw its figures or fill its panels are named as
+"module:name" and imported when needed. A new module here, or an entry point in the group `ffscope.stages`, adds a stage.
 """

@@ -1,10 +1,10 @@
-"""Whether what a value promotes is what follows the prefixes that trigger its key."""
+"""Whether the token a value promotes most is the one that follows the triggers of its key."""
 
 from ffscope.stages.stage import BOOL, INT, REAL, Column, Mean, Measure, Stage, Table
 
 STAGE = Stage(
     name="agreement",
-    help="Hold every value against its key's triggers: is what it promotes what follows them? Needs no model.",
+    help="Compare each value's top token with the tokens that follow its key's triggers. Needs no model.",
     needs=("triggers", "values"),
     tables=(
         Table(
@@ -14,9 +14,9 @@ STAGE = Stage(
                 Column("layer", INT),
                 Column("memory", INT),
                 Column("top_token", INT),
-                Column("next_token", INT, "of its first trigger"),
+                Column("next_token", INT, "after its top trigger"),
                 Column("agrees", BOOL),
-                Column("next_rank", INT, "from 1, the rank of next_token in the value"),
+                Column("next_rank", INT, "rank of next_token in the value, from 1"),
                 Column("max_prob", REAL),
                 Column("triggers", INT),
                 Column("precision", REAL, "share of its triggers whose next token is top_token"),
@@ -44,14 +44,15 @@ STAGE = Stage(
         ),
         Measure(
             name="next_rank",
-            label="Next rank",
+            label="Rank of next token",
             kind="count",
             sql="agreement.next_rank",
-            help="Rank of the next token of the top trigger in the value",
+            help="Rank, in the value, of the token that follows the top trigger",
             unit="1 is the top",
+            short="Next rank",
             rising=True,
             shown=("layer", "search"),
-            histogram=("Rank of the first trigger's next token in the value", "log"),
+            histogram=("Rank, in the value, of the token that follows the top trigger", "log"),
         ),
         Measure(
             name="precision",
@@ -64,7 +65,7 @@ STAGE = Stage(
             digits=0,
             filtered=True,
             mean=Mean("precision", "Precision", "Mean share of triggers whose next token is the value’s top token"),
-            histogram=("Precision of the values' top tokens", "linear"),
+            histogram=("Share of triggers followed by the value’s top token", "linear"),
         ),
     ),
     figures=(
@@ -73,5 +74,5 @@ STAGE = Stage(
         "ffscope.report.agreement_by_probability:FIGURE",
         "ffscope.report.predictive_values:FIGURE",
     ),
-    missing="Values have not been held against the triggers yet.",
+    missing="The values have not been compared with the triggers yet.",
 )

@@ -1,11 +1,11 @@
-"""How a layer's update is made: how many memories are active, and whether any of them alone predicts what their sum does."""
+"""How a layer's update is composed: how many memories are active, and how many alone have the layer's prediction."""
 
 from ffscope.options.analysis import ExampleOptions
 from ffscope.stages.stage import INT, REAL, Column, Stage, Table
 
 STAGE = Stage(
     name="composition",
-    help="Count, at held-out examples, the active memories, and those that alone predict what their layer does.",
+    help="Count the active memories at held-out examples, and those whose value has the same top token as the layer's update.",
     needs=("triggers", "values"),
     after=("examples",),
     tables=(
@@ -23,8 +23,8 @@ STAGE = Stage(
             ),
         ),
     ),
-    options=(ExampleOptions,),  # its lens is that of the values
+    options=(ExampleOptions,),  # it uses the lens of the values stage
     observe="ffscope.analysis.composition:observer",
     figures=("ffscope.report.active:FIGURE", "ffscope.report.zero_agreement:FIGURE"),
-    missing="Composition has not been looked at yet.",
+    missing="Composition has not been computed yet.",
 )

@@ -1,11 +1,11 @@
-"""The stages in words: the table of a study's files, as the documentation has it."""
+"""The table of a study's files in the documentation, generated from the stages."""
 
 from ffscope.stages.registry import tables
 from ffscope.stages.stage import Column, Table
 
 
 def file_lines() -> list[str]:
-    """One line of a Markdown table for every parquet file: its name, what a row stands for, its columns."""
+    """One line of a Markdown table per parquet file: its name, what a row is, its columns."""
     return [f"| {table.file} | {table.row} | {_columns(table)} |" for table in tables().values()]
 
 

@@ -1,11 +1,11 @@
-"""The examples of a study: prefixes of held-out sentences, with what the model predicts after them and what follows."""
+"""The examples of a study: held-out prefixes, each with the model's prediction and the actual next token."""
 
 from ffscope.options.analysis import ExampleOptions
 from ffscope.stages.stage import INT, TEXT, Column, Stage, Table
 
 STAGE = Stage(
     name="examples",
-    help="Draw held-out prefixes, with what the model predicts after them.",
+    help="Sample held-out prefixes, with the model's prediction after each.",
     after=("mutation",),
     tables=(
         Table(
@@ -22,7 +22,7 @@ STAGE = Stage(
         ),
     ),
     options=(ExampleOptions,),
-    command="",  # the pass over the examples writes them for the stages that observe it
+    command="",  # written in the pass over the examples that other stages observe
     in_run=False,
-    no_figure="Composition and refinement draw what happens at the examples.",
+    no_figure="The figures of composition and refinement show the examples.",
 )

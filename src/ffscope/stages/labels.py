@@ -1,11 +1,11 @@
-"""Patterns named by a language model, beside the machine's own; they are rows of patterns.parquet."""
+"""Patterns labelled by a language model; they are rows of patterns.parquet."""
 
 from ffscope.options.labeller import LabellerOptions
 from ffscope.stages.stage import Stage
 
 STAGE = Stage(
     name="labels",
-    help="Have a language model name patterns too.",
+    help="Label patterns with a language model.",
     needs=("patterns",),
     options=(LabellerOptions,),
     run="ffscope.labelling.labeller:run",
@@ -14,5 +14,5 @@ STAGE = Stage(
     command="patterns",
     wanted=lambda options: options(LabellerOptions).labeller is not None,
     in_run=False,
-    no_figure="The figure of patterns shows every annotator, language models too.",
+    no_figure="The figure of patterns shows every annotator, including language models.",
 )

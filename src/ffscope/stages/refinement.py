@@ -1,11 +1,12 @@
-"""How the prediction changes from layer to layer: what the residual predicts before each update, and which component decides."""
+"""How the prediction is refined from layer to layer, and which component determines each layer's output."""
 
 from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.stages.stage import BOOL, INT, REAL, TEXT, Column, Stage, Table
 
 STAGE = Stage(
     name="refinement",
-    help="Follow the prediction through the residual at held-out examples: when it is there, and whose it is.",
+    help="Follow the prediction at held-out examples: from which layer on the residual has it, and which component determines "
+    "each layer's output.",
     after=("composition",),
     tables=(
         Table(
@@ -42,5 +43,5 @@ STAGE = Stage(
         "ffscope.report.cases:FIGURE",
         "ffscope.report.last_layer:FIGURE",
     ),
-    missing="Refinement has not been looked at yet.",
+    missing="Refinement has not been computed yet.",
 )

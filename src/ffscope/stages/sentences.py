@@ -9,7 +9,7 @@ _DOCUMENTS = Table(
     (
         Column("document", INT),
         Column("title", TEXT),
-        Column("topic", TEXT, "null where there is none"),
+        Column("topic", TEXT, "null if there is none"),
         Column("held_out", BOOL),
     ),
 )
@@ -19,11 +19,11 @@ _SENTENCES = Table(
     (
         Column("sentence", INT),
         Column("document", INT),
-        Column("paragraph", INT, "in its document"),
+        Column("paragraph", INT, "position in its document"),
         Column("text", TEXT),
         Column("tokens", INTS, "list"),
-        Column("ends", INTS, "list: where each token ends in text; empty where the tokenizer does not tell"),
-        Column("next_token", INT, "after the last of tokens"),
+        Column("ends", INTS, "list: offset in text where each token ends; empty if the tokenizer gives no offsets"),
+        Column("next_token", INT, "after the last token"),
         Column("held_out", BOOL),
     ),
 )
@@ -32,16 +32,16 @@ _VOCABULARY = Table(
     "token",
     (
         Column("token", INT),
-        Column("text", TEXT, "as shown: white space visible, nothing that a terminal or a page obeys"),
+        Column("text", TEXT, "as displayed: white space visible, control characters escaped"),
     ),
 )
 STAGE = Stage(
     name="sentences",
-    help="Read a corpus into sentences with their tokens.",
+    help="Split a corpus into tokenized sentences.",
     needs=(),
     tables=(_DOCUMENTS, _SENTENCES, _VOCABULARY),
     options=(CorpusOptions,),
     command="",
     in_run=False,
-    no_figure="It is the text that the other stages look at.",
+    no_figure="It is the text that the other stages use.",
 )

@@ -1,4 +1,4 @@
-"""A stage as a row: what it needs, what it leaves behind, what runs it, and how its results are shown."""
+"""The declaration of a stage: what it needs, the tables it writes, what runs it, and how its results are shown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ffscope.errors import InputError
-from ffscope.options.bag import Options
 from ffscope.options.fields import StudyOptions
+from ffscope.options.option_set import Options
 from ffscope.progress import ProgressCallback, no_progress
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ KINDS = get_args(Kind)
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its type, and what it holds where the name does not say."""
+    """A column of a table; `help` explains it if the name does not."""
 
     name: str
     type: str
@@ -33,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A parquet file of the study. `row` says what one row stands for."""
+    """A parquet file of the study. `row` says what one row is."""
 
     name: str
     row: str
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Mean:
-    """A measure's mean over a layer's memories, as the overview shows it."""
+    """The mean of a measure over a layer's memories, shown on the overview page."""
 
     name: str
     label: str
@@ -57,10 +57,10 @@ class Mean:
 
 @dataclass(frozen=True)
 class Measure:
-    """Something known of a memory: a column, a filter of searches, a key to sort by. It is declared here and nowhere else.
+    """A quantity of each memory: a table column, a search filter and a sort key.
 
-    `sql` is an expression over the stage's `source`, under that table's own name. Of a token it gives the id. Of a choice, "none"
-    among `choices` stands for NULL.
+    `sql` is an expression over the stage's `source`, which it names as a table. For a token it gives the id. For a choice, "none"
+    in `choices` stands for NULL.
     """
 
     name: str
@@ -68,33 +68,33 @@ class Measure:
     kind: Kind
     sql: str
     help: str
-    unit: str = ""  # beside the field in a form
-    short: str = ""  # over a column, where the label is too long
+    unit: str = ""  # shown next to the field in forms
+    short: str = ""  # column head, if the label is too long
     width: int | float = 6  # of a column, in rem
-    digits: int | None = None  # of a share, after the point; as many as it needs by default
-    rising: bool = False  # whether the smaller comes first when sorted
+    digits: int | None = None  # decimals of a share; by default as many as needed
+    rising: bool = False  # sort ascending
     choices: tuple[str, ...] = ()
     shown: tuple[Place, ...] = ("layer", "search", "terminal")
-    filtered: bool = False  # whether the layer page has a filter for it
+    filtered: bool = False  # the layer page has a filter for it
     mean: Mean | None = None
-    histogram: tuple[str, Literal["linear", "log"]] | None = None  # on the layer page: its title and its scale
+    histogram: tuple[str, Literal["linear", "log"]] | None = None  # on the layer page: title and scale
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of the memory page or the layer page. `data` names what fills it: f(tables, memory or layer), None for nothing.
+    """A panel on the memory page or the layer page. `data` names a function f(tables, memory or layer); None hides the panel.
 
-    What that gives, by kind, as JSON has it (lists, dictionaries, text, numbers, None):
+    The function returns JSON-compatible data (lists, dictionaries, strings, numbers, None), depending on `kind`:
 
-    - table: {"heads": [...], "kinds": [...], "rows": [[...], ...]}; `kinds` says of each column how its cells are drawn: text,
-      token, memory (a name, which becomes a link), count, real, share, or "signed share". The first cell of a row is its head.
-      "more", a table with a "title" besides, stands folded below it.
+    - table: {"heads": [...], "kinds": [...], "rows": [[...], ...]}; `kinds` has the type of each column: text, token, memory (a
+      name, shown as a link), count, real, share, or "signed share". The first cell of a row is its head. An optional "more" is
+      a second table, with a "title", that is collapsed below the first.
     - bars and tokens: [[label or token, number], ...].
-    - histogram: {"edges": [...], "counts": [...]}, with one edge more than counts.
+    - histogram: {"edges": [...], "counts": [...]}, with one more edge than counts.
     - figure: a vega-lite specification.
     - text: a string.
 
-    All of it is shown as plain text, so text of a corpus may be given as it is.
+    Strings are shown as plain text, so text from a corpus needs no escaping.
     """
 
     title: str
@@ -105,7 +105,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Work:
-    """What a stage is given when it runs."""
+    """The study, options and model that a stage runs with."""
 
     study: "Study"
     options: Options
@@ -117,55 +117,57 @@ class Work:
     def model(self) -> "MemoryModel":
         """The model, for a stage that needs one."""
         if self.loaded is None:
-            raise InputError("This stage needs the studied model. Load it, and give it to the stage.")
+            raise InputError(
+                "This stage needs the studied model, but none was passed. Load it with ffscope.load and pass it."
+            )
         return self.loaded
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One question asked of a model. It runs in one of three ways.
+    """One stage of a study. It is run by exactly one of three functions.
 
-    `rows`: f(work) gives the columns of its one table; checks, writing and the manifest are done for it.
-    `run`: f(work) does all of it, `study.finish` included; a string it returns is printed.
-    `observe`: f(work) gives an Observer of the pass over the examples, which all such stages share.
+    `rows`: f(work) returns the columns of its only table; ffscope checks and writes them and updates study.json.
+    `run`: f(work) does everything, including `study.finish`; a string it returns is printed.
+    `observe`: f(work) returns an Observer of the pass over the examples, which all such stages share.
     """
 
     name: str
     help: str
     needs: tuple[str, ...] = ("triggers",)
-    after: tuple[str, ...] = ()  # stages that come before this one where both are run
+    after: tuple[str, ...] = ()  # stages that run before this one if both are run
     tables: tuple[Table, ...] = ()
     options: tuple[type, ...] = ()
     rows: str = ""
     run: str = ""
     observe: str = ""
     model: Literal["needed", "optional", "none"] = "needed"
-    needs_model: str = ""  # of an optional model: f(study, options) says whether it must be loaded
-    check: str = ""  # f(options) raises for what cannot work, before anything is loaded
-    command: str = "own"  # "own", "" for none, or the stage whose command has its options too
-    wanted: Callable[[Options], bool] | None = None  # of a stage in another's command: whether it is asked for
+    needs_model: str = ""  # if `model` is optional: f(study, options) says whether to load it
+    check: str = ""  # f(options) raises for invalid options before anything is loaded
+    command: str = "own"  # "own", "" for none, or the stage whose command also has this stage's options
+    wanted: Callable[[Options], bool] | None = None  # in another stage's command: whether to run it
     in_run: bool = True  # whether `ffscope run` includes it
-    source: str = ""  # the table or view, by layer and memory, that its measures are over
+    source: str = ""  # the table or view, keyed by layer and memory, of its measures
     measures: tuple[Measure, ...] = ()
-    held: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # options that its own entry in study.json holds
+    stored_options: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # options from its entry in study.json
     figures: tuple[str, ...] = ()
-    no_figure: str = ""  # the reason, where it has none
+    no_figure: str = ""  # the reason, if it has none
     memory_panels: tuple[Panel, ...] = ()
     layer_panels: tuple[Panel, ...] = ()
-    missing: str = ""  # what a page says where it has not been done
+    missing: str = ""  # shown on pages if the stage has not been run
 
     @property
     def table(self) -> Table | None:
-        """The table that shows whether it has been done: that of its own name, or else its first."""
+        """The table whose file shows that the stage is done: the one with its name, or else its first."""
         return next((table for table in self.tables if table.name == self.name), next(iter(self.tables), None))
 
     def settings(self, options: Options) -> dict[str, Any]:
-        """What the manifest keeps of the options."""
+        """The options that study.json stores."""
         kinds = [kind for kind in self.options if issubclass(kind, StudyOptions)]
         return {name: value for kind in kinds for name, value in vars(options(kind)).items()}
 
 
 def resolve(name: str) -> Any:
-    """What a row names as "module:name"."""
+    """The object named as "module:name"."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)

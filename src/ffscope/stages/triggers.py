@@ -1,4 +1,4 @@
-"""For every memory the prefixes of the corpus with the highest coefficients, and counts over all of them."""
+"""The prefixes of the corpus with the highest coefficients for each memory, and statistics over all prefixes."""
 
 from ffscope.options.search import SearchOptions
 from ffscope.stages.stage import INT, INT64, INTS, REAL, REALS, Column, Mean, Measure, Stage, Table
@@ -31,32 +31,41 @@ _MEMORIES = Table(
 _MEASURES = (
     Measure(
         name="fires",
-        label="Fires",
+        label="Firing rate",
         kind="share",
         sql="memories.fired / greatest(memories.seen, 1)",
-        help="Share of the prefixes seen with a coefficient above 0",
+        help="Share of prefixes with a coefficient above 0",
         unit="share, 0 to 1",
-        width=5,
+        width=6,
         filtered=True,
-        mean=Mean("fires", "Fires", "Mean share of prefixes with a coefficient above 0"),
-        histogram=("Share of prefixes on which memories fire", "log"),
+        mean=Mean("fires", "Firing rate", "Mean share of prefixes with a coefficient above 0"),
+        histogram=("Firing rate: share of prefixes with a coefficient above 0", "log"),
     ),
-    Measure("mean", "Mean", "real", "memories.mean", "Mean coefficient", unit="coefficient", shown=()),
+    Measure(
+        "mean",
+        "Mean coefficient",
+        "real",
+        "memories.mean",
+        "Mean coefficient over the prefixes",
+        unit="coefficient",
+        shown=(),
+    ),
     Measure(
         name="dead",
         label="Dead",
         kind="answer",
         sql="(memories.maximum <= 0)",
-        help="Fired on no prefix",
+        help="Did not fire on any prefix",
         width=4,
         shown=("layer",),
     ),
     Measure(
         name="maximum",
-        label="Maximum",
+        label="Maximum coefficient",
+        short="Maximum",
         kind="real",
         sql="memories.maximum",
-        help="Highest coefficient",
+        help="Highest coefficient on any prefix",
         unit="coefficient",
         width=5.8,
         shown=("layer", "search"),
@@ -64,7 +73,8 @@ _MEASURES = (
 )
 STAGE = Stage(
     name="triggers",
-    help="Find, for every memory, the prefixes of a corpus with the highest coefficients. Interrupted, it goes on where it was.",
+    help="Find the prefixes of a corpus with the highest coefficients for each memory.\n\n"
+    "If it is interrupted, run the same command to resume.",
     needs=("sentences",),
     tables=(
         Table("triggers", "memory × rank", _COLUMNS),
@@ -72,15 +82,15 @@ STAGE = Stage(
             "negative_triggers",
             "memory × rank",
             _COLUMNS,
-            "with `--negative`, the same columns for the lowest coefficients, below 0; rank 1 is the lowest",
+            "with `--negative`: the same columns for the lowest coefficients below 0; rank 1 is the lowest",
         ),
         _MEMORIES,
     ),
     options=(SearchOptions,),
-    command="",  # it makes the study, so its command takes a model and a corpus
+    command="",  # it creates the study, so its command takes a model and a corpus
     in_run=False,
     source="memories",
     measures=_MEASURES,
-    no_figure="Its triggers are what every figure is made from.",
-    missing="Triggers have not been searched yet.",
+    no_figure="Every figure is based on its triggers.",
+    missing="Triggers have not been searched for yet.",
 )

@@ -1,4 +1,4 @@
-"""Whether a stage of another package fits beside the others: what is wrong with its row, in a sentence."""
+"""Checks the declaration of a stage from another package."""
 
 import keyword
 import re
@@ -12,63 +12,63 @@ from ffscope.options.model import LoadOptions, ReloadOptions
 from ffscope.options.search import SearchOptions
 from ffscope.stages.stage import KINDS, TYPES, Stage
 
-# Commands that are no stages, and what a row's `command` says of itself: a stage of such a name would hide them.
+# Commands that are not stages, and the special value of `command`: a stage with such a name would hide them.
 _COMMANDS = ("own", "run", "check", "convert", "trace", "demo", "show", "annotate", "search", "serve", "export")
-# What a search has beside the measures: a measure of such a name could not be asked for.
+# Parameters of a search besides the measures: a measure with such a name could not be used as a filter.
 _FIELDS = (
     *("all", "best", "found", "hits", "layer", "layers", "limit", "logit", "loose", "memory", "offset", "place"),
     *("probability", "promoted", "promotes", "q", "rank", "shown", "sort", "state", "token", "trigger"),
 )
-_LAYER_COLUMNS = ("layer", "memories", "searched", "dead")  # of the overview, beside the means
-_PARAMETERS = ("checkpoint", "debug", "out", "out_", "study")  # that commands have beside the options
+_LAYER_COLUMNS = ("layer", "memories", "searched", "dead")  # columns of the overview besides the means
+_PARAMETERS = ("checkpoint", "debug", "out", "out_", "study")  # of commands, besides the options
 
 
-def problem(row: Any, rows: Mapping[str, Stage]) -> str | None:
-    """Why a row does not fit beside the others; None where it does. Which stages it needs is another question."""
+def find_problem(row: Any, rows: Mapping[str, Stage]) -> str | None:
+    """The first problem of a stage's declaration, or None. Its `needs` are not checked."""
     if not isinstance(row, Stage):
         return f"expected a Stage, found {type(row).__name__}"
-    return next((found for check in _CHECKS for found in check(row, rows)), None)
+    return next((problem for check in _CHECKS for problem in check(row, rows)), None)
 
 
 def _names(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
     names = [row.name, *(table.name for table in row.tables), *(measure.name for measure in row.measures)]
     for name in names:
         if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-            yield f"{name!r} is no name: expected small letters, digits and underscores"
+            yield f"{name!r} is not a valid name: expected lower-case letters, digits and underscores"
     if row.name in rows or row.name in _COMMANDS:
-        yield f"the name {row.name!r} is taken"
+        yield f"the name {row.name!r} is already used"
 
 
-def _ways(row: Stage, _rows: Mapping[str, Stage]) -> Iterator[str]:
-    if [bool(way) for way in (row.rows, row.run, row.observe)].count(True) != 1:
-        yield "it has to name what runs it: one of rows, run and observe"
+def _functions(row: Stage, _rows: Mapping[str, Stage]) -> Iterator[str]:
+    if [bool(function) for function in (row.rows, row.run, row.observe)].count(True) != 1:
+        yield "expected exactly one of rows, run and observe"
     elif (row.rows and not row.tables) or (row.observe and row.name not in {table.name for table in row.tables}):
-        yield "it declares no table to write, which with observe has the stage's name"
+        yield "it declares no table to write; with observe, the table must have the stage's name"
 
 
 def _tables(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
-    taken = {table.name for other in rows.values() for table in other.tables}
+    table_names = {table.name for other in rows.values() for table in other.tables}
     for table in row.tables:
-        if table.name in taken:
-            yield f"its table {table.name!r} is another stage's"
+        if table.name in table_names:
+            yield f"its table {table.name!r} belongs to another stage"
         for column in table.columns:
             if column.type not in TYPES:
-                yield f"its column {column.name!r} has the type {column.type!r}; the types are {', '.join(TYPES)}"
+                yield f"its column {column.name!r} has type {column.type!r}; expected one of {', '.join(TYPES)}"
 
 
 def _options(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
-    known: dict[str, type] = {}
+    kind_of_field: dict[str, type] = {}
     for kind in (CorpusOptions, SearchOptions, LoadOptions, ReloadOptions, *_kinds(rows)):
-        known |= {field.name: kind for field in option_fields(kind)}
+        kind_of_field |= {field.name: kind for field in option_fields(kind)}
     for kind in row.options:
         if not is_dataclass(kind):
-            yield f"its options {kind!r} are no dataclass"
+            yield f"its options {kind!r} are not a dataclass"
             return
         for field in option_fields(kind):
             if field.is_required:
                 yield f"its option {field.name!r} has no default"
-            if field.name in _PARAMETERS or known.get(field.name, kind) is not kind:
-                yield f"the name of its option {field.name!r} is taken"
+            if field.name in _PARAMETERS or kind_of_field.get(field.name, kind) is not kind:
+                yield f"the name of its option {field.name!r} is already used"
 
 
 def _kinds(rows: Mapping[str, Stage]) -> Iterator[type]:
@@ -80,17 +80,17 @@ def _measures(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
     names = {*_FIELDS, *(measure.name for measure in others)}
     means = {*_LAYER_COLUMNS, *(measure.mean.name for measure in others if measure.mean)}
     if row.measures and row.source not in {table.name for table in row.tables}:
-        yield f"its measures are over {row.source!r}, which is no table of its own"
+        yield f"its measures use the source {row.source!r}, which is not one of its tables"
     for measure in row.measures:
         if measure.name in names:
-            yield f"the name of its measure {measure.name!r} is taken"
+            yield f"the name of its measure {measure.name!r} is already used"
         if measure.kind not in KINDS:
-            yield f"its measure {measure.name!r} is of the kind {measure.kind!r}; the kinds are {', '.join(KINDS)}"
+            yield f"its measure {measure.name!r} has kind {measure.kind!r}; expected one of {', '.join(KINDS)}"
         if bool(measure.choices) != (measure.kind == "choice"):
-            yield f"its measure {measure.name!r} needs choices if it is a choice, and only then"
+            yield f"its measure {measure.name!r} must have choices if, and only if, its kind is choice"
         if measure.mean and (measure.kind in ("choice", "token", "text") or measure.mean.name in means):
-            yield f"the mean of its measure {measure.name!r} is of no number, or its name is taken"
+            yield f"its measure {measure.name!r} has a mean but is not a number, or the name of the mean is already used"
         names.add(measure.name)
 
 
-_CHECKS = (_names, _ways, _tables, _options, _measures)
+_CHECKS = (_names, _functions, _tables, _options, _measures)

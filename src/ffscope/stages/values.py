@@ -1,11 +1,11 @@
-"""Every value read over the vocabulary: the tokens it promotes and suppresses, and how sure it is of the first."""
+"""Every value projected to the vocabulary: the tokens it promotes and suppresses, with their probabilities."""
 
 from ffscope.options.analysis import LensOptions
 from ffscope.stages.stage import INT, INTS, REAL, REALS, Column, Mean, Measure, Stage, Table
 
 STAGE = Stage(
     name="values",
-    help="Read every value over the vocabulary: the tokens it promotes and suppresses, and how sure it is of the first.",
+    help="Project every value to the vocabulary: the tokens it promotes and suppresses, and its highest probability.",
     tables=(
         Table(
             "values",
@@ -21,7 +21,7 @@ STAGE = Stage(
                 Column(
                     "next_rank",
                     INT,
-                    "as in agreement.parquet: seen while the whole distribution is there; null where the memory has no trigger",
+                    "as in agreement.parquet; null if the memory has no trigger",
                 ),
             ),
         ),
@@ -30,23 +30,32 @@ STAGE = Stage(
     run="ffscope.analysis.values:run",
     source="values",
     measures=(
-        Measure("top", "Top token", "token", "values.top_tokens[1]", "The token that the value ranks highest", width=8),
+        Measure(
+            "top",
+            "Top token",
+            "token",
+            "values.top_tokens[1]",
+            "The token that the value promotes most",
+            width=8,
+        ),
         Measure(
             name="max_prob",
             label="Highest probability",
             kind="real",
             sql="values.max_prob",
-            help="The value’s highest probability",
+            help="Highest probability in the value’s distribution",
             unit="0 to 1",
             short="Highest prob.",
             filtered=True,
             mean=Mean(
                 "max_prob", "Highest probability", "Mean of the highest probability in each value’s distribution"
             ),
-            histogram=("Maximum probability of the values", "log"),
+            histogram=("Highest probability in the value’s distribution", "log"),
         ),
-        Measure("norm", "Norm", "real", "values.norm", "Norm of the value", unit="of the value", shown=()),
+        Measure(
+            "norm", "Norm of the value", "real", "values.norm", "Euclidean norm of the value", unit="norm", shown=()
+        ),
     ),
-    no_figure="Figures 4 to 6 compare values with triggers, which agreement does.",
-    missing="Values have not been read yet.",
+    no_figure="The values are compared with the triggers in the figures of agreement (4 to 6).",
+    missing="The values have not been projected to the vocabulary yet.",
 )

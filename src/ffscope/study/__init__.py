@@ -1,1 +1,1 @@
-"""The study folder: what stages leave in it, whole or not at all, and how it is read back."""
+"""The study folder: atomic writes of its files, resumable tables, and reading the results."""

@@ -1,4 +1,4 @@
-"""The study folder: its manifest, and writes that leave a file whole or not at all."""
+"""The study folder: its manifest (study.json), its lock, and atomic writes."""
 
 import errno
 import fcntl
@@ -32,52 +32,52 @@ class Study:
 
     @classmethod
     def open(cls, folder: Path | str) -> "Study":
-        """A study that is there already."""
+        """An existing study."""
         file = Path(folder) / _MANIFEST
         if not file.is_file():
-            raise StudyError(f"{folder} holds no study: expected a {_MANIFEST} in it. `ffscope triggers` makes one.")
+            raise StudyError(f"{folder} is not a study: it has no {_MANIFEST}. Create one with `ffscope run`.")
         try:
             manifest = json.loads(file.read_text(encoding="utf-8"))
-            known = manifest["schema"]
-            for section in ("model", "corpus", "settings", "stages") if known == SCHEMA_VERSION else ():
+            schema = manifest["schema"]
+            for section in ("model", "corpus", "settings", "stages") if schema == SCHEMA_VERSION else ():
                 dict(manifest[section])
         except (ValueError, KeyError, TypeError) as error:
             raise StudyError(
-                f"{file} cannot be read as a study's manifest: {error!r}. Make the study again."
+                f"{file} cannot be read as the manifest of a study: {error!r}. Run the study again in a new folder."
             ) from error
-        if known != SCHEMA_VERSION:
+        if schema != SCHEMA_VERSION:
             raise StudyError(
-                f"{folder} was written with schema {known}; this ffscope reads schema {SCHEMA_VERSION}. {_again(manifest)}"
+                f"{folder} was written with schema {schema}; this ffscope reads schema {SCHEMA_VERSION}. {_rerun_advice(manifest)}"
             )
         return cls(folder, manifest)
 
     @classmethod
     @contextmanager
     def writing(cls, folder: Path | str, model: dict[str, Any]) -> Iterator["Study"]:
-        """A model's study to add to: the one that is there, or a new one. No other process writes to it meanwhile."""
+        """A model's study, existing or new, locked for writing."""
         path = Path(folder)
-        with _one_sentence(path):
-            refuse_foreign(path)
+        with _as_study_error(path):
+            check_folder_is_free(path)
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            for left in path.rglob(f"*{_UNFINISHED}"):
-                left.unlink()
+            for unfinished in path.rglob(f"*{_UNFINISHED}"):
+                unfinished.unlink()
             study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
-            for stage in filter(study.has, study.manifest["stages"]):  # stopped before it cleared away
+            for stage in filter(study.has, study.manifest["stages"]):  # it was stopped before it removed its parts
                 shutil.rmtree(path / f".{stage}", ignore_errors=True)
             study.refuse_other_model(model)
-            study.manifest["model"] = {**model, **study.manifest["model"]}  # what an older study did not note
+            study.manifest["model"] = {**model, **study.manifest["model"]}  # adds entries that older studies lack
             try:
                 yield study
             finally:
-                if [entry.name for entry in path.iterdir()] == [_LOCK]:  # nothing came of it
+                if [entry.name for entry in path.iterdir()] == [_LOCK]:  # nothing was written
                     (path / _LOCK).unlink()
                     path.rmdir()
 
     @classmethod
     @contextmanager
     def adding(cls, folder: Path | str) -> Iterator["Study"]:
-        """A study that is there already, to add to what needs no model. No other process writes to it meanwhile."""
+        """An existing study, locked for writing, for work that needs no model."""
         cls.open(folder)
         with _locked(Path(folder)):
             yield cls.open(folder)
@@ -96,58 +96,58 @@ class Study:
             return table.metadata.num_rows, Memory(**first)
 
     def done(self, stage: str, settings: dict[str, Any]) -> bool:
-        """Whether a stage is finished. Settings hold for a whole study: what was made with others must not be mixed with these."""
+        """Whether a stage is finished. Raises if the study has other settings: results of different settings must not be mixed."""
         self._must_match("settings", settings)
         return self.has(stage)
 
     def has(self, stage: str) -> bool:
-        """Whether a stage is finished, and its table still there."""
+        """Whether a stage is finished and its table still exists."""
         row = stages().get(stage)
-        there = row is None or row.table is None or self.path(row.table.file).is_file()
-        return there and self.manifest["stages"].get(stage, {}).get("done", False)
+        exists = row is None or row.table is None or self.path(row.table.file).is_file()
+        return exists and self.manifest["stages"].get(stage, {}).get("done", False)
 
     def need(self, stage: str, settings: dict[str, Any] | None = None) -> None:
-        """Raise where a stage that another builds on is not finished, or was done with other settings."""
+        """Raise if a stage that another one needs is not finished, or was run with other settings."""
         if not self.done(stage, settings or {}):
             why = self.manifest["stages"].get(stage, {}).get("why")
-            said = f": {why}" if why else f" yet. Run `ffscope {stage}` on it first, to its end."
-            raise StudyError(f"{self.folder} has no {stage}{said}")
+            advice = f": {why}" if why else f" yet. Run `ffscope {stage}` on it first."
+            raise StudyError(f"{self.folder} has no {stage}{advice}")
 
     def finish(
-        self, stage: str, settings: dict[str, Any], *, seconds: float, tokens: int | None = None, **account: Any
+        self, stage: str, settings: dict[str, Any], *, seconds: float, tokens: int | None = None, **entries: Any
     ) -> None:
-        """Note a stage as done, with what else is to be said of it. This is the last thing that a stage writes."""
+        """Mark a stage as done in study.json, with further entries. A stage calls this last."""
         self.settings.update(settings)
         per_second = None if tokens is None else round(tokens / seconds) if seconds else 0
         done = {"done": True, "seconds": round(seconds, 3), "tokens_per_second": per_second}
-        self.manifest["stages"].pop(stage, None)  # the last that was done stands last
-        self.manifest["stages"][stage] = {**done, **account}
+        self.manifest["stages"].pop(stage, None)  # keeps the stages in the order they were finished
+        self.manifest["stages"][stage] = {**done, **entries}
         self._write_manifest()
 
     def skip(self, stage: str, why: str) -> None:
-        """Note that a stage cannot be done on this study."""
+        """Note in study.json why a stage cannot be run on this study."""
         self.manifest["stages"][stage] = {"done": False, "why": why}
         self._write_manifest()
 
     def _write_manifest(self) -> None:
-        # A report may be made on a machine without torch.
+        # Keep the earlier versions: the report may be made on a machine without torch.
         self.manifest["versions"] = {**self.manifest.get("versions", {}), **_versions()}
         with self.replacing(_MANIFEST) as file:
             content = json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n"
-            # A file's name may hold bytes that are not UTF-8. Written with a backslash, they are JSON still.
+            # A file name may have bytes that are not UTF-8; backslash escapes keep the JSON valid.
             file.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def make_folder(self, name: str) -> None:
-        """A folder of the study's own, if it is not there."""
-        with _one_sentence(self.folder):
+        """Create a folder in the study unless it exists."""
+        with _as_study_error(self.folder):
             self.path(name).mkdir(exist_ok=True)
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[Path]:
-        """A temporary path to write to; the file takes its name when it is whole and on the disk."""
+        """A temporary path to write to; on success it is flushed to disk and renamed to `name`."""
         unfinished = self.path(f"{name}{_UNFINISHED}")
         try:
-            with _one_sentence(self.folder):
+            with _as_study_error(self.folder):
                 yield unfinished
                 with unfinished.open("rb") as file:
                     os.fsync(file.fileno())
@@ -162,21 +162,21 @@ class Study:
             yield writer
 
     def refuse_other_model(self, model: dict[str, Any]) -> None:
-        """Raise where a model is not the one that was studied; from where it was loaded does not matter."""
+        """Raise if a model is not the one that was studied; its location may differ."""
         self._must_match("model", {name: value for name, value in model.items() if name != "source"})
 
     def _must_match(self, section: str, wanted: dict[str, Any]) -> None:
-        held = self.manifest[section]
+        stored = self.manifest[section]
         for name, value in json.loads(json.dumps(wanted)).items():
-            if name in held and held[name] != value:
+            if name in stored and stored[name] != value:
                 raise StudyError(
-                    f"{self.folder} holds a study with {section} {name} = {_short(held[name])}; this run has "
-                    f"{_short(value)}. Nothing was changed: choose another --out, or run with what it was made with."
+                    f"{self.folder} is a study with {section} {name} = {_short(stored[name])}; this run has "
+                    f"{_short(value)}. Nothing was changed: choose another --out, or use the study's value."
                 )
 
 
-def _again(manifest: dict[str, Any]) -> str:
-    """How a study that cannot be read is made anew, as far as what is left of it tells."""
+def _rerun_advice(manifest: dict[str, Any]) -> str:
+    """The command that makes an unreadable study again, as far as its manifest has the arguments."""
     model, settings = manifest.get("model"), manifest.get("settings")
     source = model.get("source") if isinstance(model, dict) else None
     corpus = settings.get("corpus") if isinstance(settings, dict) else None
@@ -188,59 +188,61 @@ def _empty(model: dict[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA_VERSION, "model": model, "corpus": {}, "settings": {}, "stages": {}}
 
 
-def refuse_foreign(folder: Path) -> None:
-    """Raise where a folder holds something, and it is no study."""
+def check_folder_is_free(folder: Path) -> None:
+    """Raise if a folder is not empty and not a study."""
     if folder.exists() and not folder.is_dir():
-        raise StudyError(f"{folder} is a file. Name a folder for the study, new or a study's own.")
+        raise StudyError(f"{folder} is a file. Expected a new folder, or the folder of a study.")
     if not folder.is_dir() or (folder / _MANIFEST).is_file():
         return
     ours = {*SCHEMAS, _LOCK}
-    foreign = sorted(
+    other_files = sorted(
         entry.name for entry in folder.iterdir() if entry.name not in ours and not entry.name.endswith(_UNFINISHED)
     )
-    if foreign:
+    if other_files:
         raise StudyError(
-            f"{folder} is not empty and holds no study ({', '.join(foreign[:3])} …). Nothing was written: choose another --out."
+            f"{folder} is not empty and not a study ({', '.join(other_files[:3])} …). Nothing was written: choose another --out."
         )
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    with _one_sentence(folder):
-        opened = (folder / _LOCK).open("a")
-    with opened as lock:
+    with _as_study_error(folder):
+        file = (folder / _LOCK).open("a")
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StudyError(f"Another ffscope is writing to {folder}. Wait for it, or choose another --out.") from None
+            raise StudyError(
+                f"Another ffscope process is writing to {folder}. Wait for it, or choose another --out."
+            ) from None
         except OSError:  # a file system without locks
             pass
         yield
 
 
 @contextmanager
-def _one_sentence(folder: Path) -> Iterator[None]:
-    """What the disk has against writing, said once."""
+def _as_study_error(folder: Path) -> Iterator[None]:
+    """Raise an OSError as a StudyError."""
     try:
         yield
     except OSError as error:
-        room = "The disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        reason = "The disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         raise StudyError(
-            f"{folder} cannot be written: {room}. What was finished, and the last checkpoint, are kept: mend it and run the "
-            "same command again."
+            f"{folder} cannot be written: {reason}. Finished stages and the last checkpoint are kept. Fix this, then run the same "
+            "command to resume."
         ) from error
 
 
 def _short(value: Any) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= 80 else f"{shown[:79]}…"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in ("ffscope", "torch", "transformers", "tokenizers", "sentencex", "pyarrow"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:  # run from a checkout that is not installed
             continue
-    return found
+    return versions

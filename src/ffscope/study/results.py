@@ -1,4 +1,4 @@
-"""A finished study in Python: its tables as pyarrow tables, its figures as drawings. No torch.
+"""Reading a study in Python: its tables as pyarrow tables, its figures as charts. No torch.
 
 study = ffscope.open("DIR")
 study.triggers("L12.345")
@@ -29,7 +29,7 @@ from ffscope.tokens import visible
 
 
 class Results:
-    """What a study holds. Tables are pyarrow's: `.to_pandas()`, `.to_pylist()`, or duckdb and polars on top of them."""
+    """The results of a study. Tables are pyarrow tables: use `.to_pandas()`, `.to_pylist()`, duckdb or polars."""
 
     def __init__(self, folder: Path | str) -> None:
         self.study = Study.open(folder)
@@ -37,42 +37,42 @@ class Results:
         self.manifest = self.study.manifest
 
     def table(self, name: str, memory: str | None = None) -> pa.Table:
-        """One of the study's tables, whole, or the rows of one memory ("L12.345") or layer ("L12")."""
+        """One of the study's tables, or its rows for one memory ("L12.345") or layer ("L12")."""
         file = f"{name}.parquet"
         if file not in SCHEMAS:
             raise StudyError(f"There is no table {name!r}. The tables are: {', '.join(self._names(SCHEMAS))}.")
         if not self.study.path(file).is_file():
             raise StudyError(f"{self.folder} has no {name} yet. It has: {', '.join(self.tables)}.")
-        wanted = [] if memory is None else self._wanted(name, memory)
+        filters = [] if memory is None else self._filters(name, memory)
         try:
-            return pq.read_table(self.study.path(file), filters=wanted or None)
+            return pq.read_table(self.study.path(file), filters=filters or None)
         except pa.ArrowInvalid as error:
             raise StudyError(
-                f"{self.study.path(file)} cannot be read as a table: {error}. Make that stage again."
+                f"{self.study.path(file)} cannot be read as a table: {error}. Delete it and run its stage again."
             ) from error
 
-    def _wanted(self, table: str, memory: str) -> list[tuple[str, str, int]]:
-        """The rows of one memory or layer, as a filter."""
+    def _filters(self, table: str, memory: str) -> list[tuple[str, str, int]]:
+        """The pyarrow filter for one memory or layer."""
         layer, number = parse_name(memory)
         checked(self.study, Memory(layer, number or 0))
         wanted = {"layer": layer} if number is None else {"layer": layer, "memory": number}
         if not wanted.keys() <= set(SCHEMAS[f"{table}.parquet"].names):
             raise StudyError(
-                f"The table {table!r} has no rows of one memory or layer such as {memory}. Ask for it whole."
+                f"The table {table!r} cannot be filtered by {memory}: it has no such column. Read the whole table."
             )
         return [(column, "==", value) for column, value in wanted.items()]
 
     @property
     def tables(self) -> list[str]:
-        """The names of the tables that are there."""
+        """The names of the tables that exist."""
         return self._names(file for file in SCHEMAS if self.study.path(file).is_file())
 
     def triggers(self, memory: str | None = None) -> pa.Table:
-        """The prefixes with the highest coefficients, with their text: of one memory, a layer, or all."""
+        """The prefixes with the highest coefficients, with their text, for one memory, one layer or all."""
         return self._with_text(self.table("triggers", memory))
 
     def values(self, memory: str | None = None) -> pa.Table:
-        """What values promote and suppress, the tokens as ids and as text."""
+        """The tokens that values promote and suppress, as ids and as text."""
         table = self.table("values", memory)
         for name in ("top_tokens", "bottom_tokens"):
             spelt = [None if row is None else [self.token(token) for token in row] for row in table[name].to_pylist()]
@@ -80,27 +80,27 @@ class Results:
         return table
 
     def agreement(self, memory: str | None = None) -> pa.Table:
-        """Every value against its key's triggers."""
+        """Every value compared with its key's triggers."""
         return self.table("agreement", memory)
 
     def mutation(self, memory: str | None = None) -> pa.Table:
-        """The coefficients of triggers that have lost a token."""
+        """The coefficients of triggers with a token removed."""
         return self.table("mutation", memory)
 
     def patterns(self, memory: str | None = None) -> pa.Table:
-        """What triggers share, as the machine and language models say; people's word is in `annotations`."""
+        """The patterns found by ffscope and by language models; those of people are in `annotations`."""
         return self.table("patterns", memory)
 
     def annotations(self) -> list[Annotation]:
-        """What people wrote, the newest of each person on each memory."""
+        """The patterns that people wrote: the latest of each person for each memory."""
         return read(self.study)
 
     def examples(self) -> pa.Table:
-        """The held-out prefixes that composition and refinement look at."""
+        """The held-out prefixes that composition and refinement use."""
         return self.table("examples")
 
     def composition(self) -> pa.Table:
-        """Active memories, and those that alone predict what their layer does, by example and layer."""
+        """The number of active memories, and of those with their layer's prediction, by example and layer."""
         return self.table("composition")
 
     def refinement(self) -> pa.Table:
@@ -108,7 +108,7 @@ class Results:
         return self.table("refinement")
 
     def memory(self, name: str) -> MemoryPage:
-        """Everything about one memory, as `ffscope show` has it."""
+        """Everything about one memory, as in `ffscope show`."""
         return memory_page(self.folder, name)
 
     def predictive_values(self, count: int = 100) -> list[PredictiveValue]:
@@ -116,9 +116,9 @@ class Results:
         return predictive_values(self.folder, count)
 
     def summary(self) -> dict[str, Any]:
-        """The series behind the figures, with their intervals; made anew where there is no report, or an older one."""
+        """The data of the figures, with intervals; computed if there is no report, or an outdated one."""
         file = self.study.path("summary.json")
-        if list(self.manifest["stages"])[-1] == "report" and file.is_file():  # else a stage was done since
+        if list(self.manifest["stages"])[-1] == "report" and file.is_file():  # otherwise a stage was run since
             with suppress(ValueError):
                 return json.loads(file.read_text(encoding="utf-8"))
         from ffscope.report.summary import summarise
@@ -126,19 +126,19 @@ class Results:
         return summarise(self.study)
 
     def figure(self, name: str, annotators: list[str] | None = None) -> Any:
-        """One figure ("cases", "patterns" …), which a notebook's cell draws; that of patterns is of some annotators or all."""
+        """One figure ("cases", "patterns" …), displayed by notebooks; "patterns" can be limited to some annotators."""
         from ffscope.report.drawn_figure import draw
 
         return draw(name, self.summary(), annotators)
 
     def token(self, token: int) -> str:
-        """A token as it is shown."""
+        """A token as it is displayed."""
         if not hasattr(self, "_vocabulary"):
             self._vocabulary = self.table("vocabulary")["text"].to_pylist()
         return self._vocabulary[token] if 0 <= token < len(self._vocabulary) else f"#{token}"
 
     def _with_text(self, triggers: pa.Table) -> pa.Table:
-        """Triggers with two more columns: the prefix as text, and the next token."""
+        """Triggers with two more columns: the text of the prefix, and the next token."""
         wanted = pc.unique(triggers["sentence"])
         sentences = pq.read_table(
             self.study.path("sentences.parquet"),
@@ -177,5 +177,5 @@ class Results:
 
 
 def open(folder: Path | str) -> Results:
-    """A study that is there already, to look at: `study = ffscope.open("DIR")`."""
+    """The results of a study: `study = ffscope.open("DIR")`."""
     return Results(folder)

@@ -1,4 +1,4 @@
-"""Files that a stage leaves while it runs, so that a stage that was stopped resumes where it was."""
+"""Intermediate files of a stage, so that it can resume after being interrupted."""
 
 import json
 import shutil
@@ -9,36 +9,36 @@ from typing import Any
 
 from ffscope.study.folder import Study
 
-_NOTE = "begun.json"
+_SETTINGS = "begun.json"
 
 
 class ResumableFolder:
-    """The folder `.NAME` of a study, with a note of the settings that its files are made with.
+    """The folder `.NAME` of a study, with the settings of its files in begun.json.
 
-    The files of a stage that was begun with other settings are dropped.
+    Files that were made with other settings are deleted.
     """
 
     def __init__(self, study: Study, name: str, settings: Any) -> None:
         self.study, self._folder = study, f".{name}"
-        wanted = json.dumps(settings, sort_keys=True)
-        note = self.path(_NOTE)
-        if not note.is_file() or note.read_text(encoding="utf-8") != wanted:
+        content = json.dumps(settings, sort_keys=True)
+        file = self.path(_SETTINGS)
+        if not file.is_file() or file.read_text(encoding="utf-8") != content:
             self.drop()
             study.make_folder(self._folder)
-            with self.writing(_NOTE) as path:
-                path.write_text(wanted, encoding="utf-8")
+            with self.writing(_SETTINGS) as path:
+                path.write_text(content, encoding="utf-8")
 
     def path(self, name: str) -> Path:
         return self.study.path(f"{self._folder}/{name}")
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Which of these files are still to be made."""
+        """The files that do not exist yet."""
         return [name for name in names if not self.path(name).is_file()]
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
-        """A temporary path to write to; the file takes its name when it is whole."""
+        """A temporary path to write to; on success it is renamed to `name`."""
         return self.study.replacing(f"{self._folder}/{name}")
 
     def drop(self) -> None:
-        """Remove the folder, when the stage is noted as done."""
+        """Remove the folder, after the stage is marked as done."""
         shutil.rmtree(self.study.path(self._folder), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A table of a study in the making: part after part on the disk, so that a stage that was stopped goes on where it was."""
+"""A table that is written part by part, so that its stage can resume after being interrupted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,24 +12,24 @@ from ffscope.study.schemas import SCHEMAS
 
 
 class ResumableTable:
-    """The parts of one table, numbered from 0. Those of a stage that was begun with other settings are dropped."""
+    """The parts of one table, numbered from 0. Parts that were made with other settings are deleted."""
 
     def __init__(self, study: Study, table: str, settings: dict[str, Any]) -> None:
         self.study, self.table, self.schema = study, table, SCHEMAS[table]
         self._folder = ResumableFolder(study, table.removesuffix(".parquet"), settings)
 
     def missing(self, count: int) -> list[int]:
-        """Which of `count` parts are still to be made."""
+        """The numbers of the parts, out of `count`, that do not exist yet."""
         files = {_file(number): number for number in range(count)}
         return [files[file] for file in self._folder.missing(files)]
 
-    def keep(self, number: int, columns: dict[str, Any]) -> None:
-        """Put one part by."""
+    def write_part(self, number: int, columns: dict[str, Any]) -> None:
+        """Write one part."""
         with self._folder.writing(_file(number)) as path:
             pq.write_table(pa.Table.from_pydict(columns, self.schema), path)
 
     def join(self, count: int, *, sort_by: list[str] | None = None) -> None:
-        """Write the table: its parts one after the other, or all rows sorted by some columns; then drop the parts."""
+        """Write the table: its parts in order, or all rows sorted by some columns."""
         tables: Any = self._tables(count)
         if sort_by is not None:
             joined = pa.concat_tables([self.schema.empty_table(), *tables])
@@ -39,7 +39,7 @@ class ResumableTable:
                 writer.write_table(table, row_group_size=2**16)
 
     def drop(self) -> None:
-        """Remove the parts, when the stage is noted as done."""
+        """Remove the parts, after the stage is marked as done."""
         self._folder.drop()
 
     def _tables(self, count: int) -> Iterator[pa.Table]:

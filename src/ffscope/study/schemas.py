@@ -1,4 +1,4 @@
-"""The columns of a study's tables, as the stages declare them."""
+"""The pyarrow schemas of a study's tables, from the declarations of the stages."""
 
 import pyarrow as pa
 

@@ -1,1 +1,1 @@
-"""A stage for ffscope: the share of a memory's triggers that stand in one document."""
+"""A stage for ffscope: the share of a memory's triggers that come from one document."""

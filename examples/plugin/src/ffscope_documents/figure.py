@@ -1,4 +1,4 @@
-"""The figure: by layer, the share of a memory's triggers that stand in one document."""
+"""The figure: by layer, the share of a memory's triggers that come from one document."""
 
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
@@ -14,14 +14,14 @@ def series(source: Source) -> Entry:
 
 
 def chart(entry: Entry) -> object:
-    """A bar for every layer."""
-    from ffscope.report import drawing  # imports altair, which is not needed until something is drawn
+    """One bar per layer."""
+    from ffscope.report import drawing  # imports altair, which only drawing needs
 
     return drawing.share_bars(entry, "one_document", LABEL)
 
 
 def sentence(entry: Entry) -> str:
-    """What it shows."""
+    """The main result, in a sentence."""
     layer, share = peak(entry, "one_document")
     return (
         f"Half of layer {layer}'s memories, the most, have {percent(share)} of their triggers or more in one document."
@@ -41,7 +41,7 @@ def findings(entry: Entry) -> list[Finding]:
 
 FIGURE = Figure(
     name="one_document",
-    title="Triggers of a memory that stand in one document",
+    title="Triggers of a memory that come from one document",
     stage="documents",
     series=series,
     chart=chart,

@@ -1,18 +1,18 @@
-"""How much of what triggers a memory comes from one document: such a memory may have learnt a text by heart."""
+"""The largest share of a memory's triggers that come from one document. A high share suggests a memorised text."""
 
 from collections import Counter
 from typing import Any
 
 from ffscope.stages.stage import INT, REAL, Column, Mean, Measure, Panel, Stage, Table, Work
 
-DOCUMENT = Column("document", INT, "in which most of its triggers stand")
-SHARE = Column("share", REAL, "of its triggers that stand there")
+DOCUMENT = Column("document", INT, "with the most of its triggers")
+SHARE = Column("share", REAL, "of its triggers that come from it")
 TABLE = Table("one_document", "memory with a trigger", (Column("layer", INT), Column("memory", INT), DOCUMENT, SHARE))
 
 
 def rows(work: Work) -> dict[str, list[Any]]:
     """The columns of the table, from the study's triggers and sentences."""
-    import pyarrow.parquet as pq  # here, so that `ffscope --help` does not wait for it
+    import pyarrow.parquet as pq  # imported here to keep `ffscope --help` fast
 
     sentences = pq.read_table(work.study.path("sentences.parquet"), columns=["sentence", "document"]).to_pydict()
     document = dict(zip(sentences["sentence"], sentences["document"], strict=True))
@@ -29,16 +29,16 @@ def rows(work: Work) -> dict[str, list[Any]]:
 
 
 def panel(tables: Any, memory: Any) -> str | None:
-    """A sentence for the memory's page."""
+    """A sentence for the memory page."""
     columns = tables.columns(TABLE.name, "layer", "memory", "document", "share")
     here = (columns["layer"] == memory.layer) & (columns["memory"] == memory.memory)
     share, document = columns["share"][here].sum(), columns["document"][here].sum()
-    return f"{share:.0%} of its triggers stand in document {document}." if here.any() else None
+    return f"{share:.0%} of its triggers come from document {document}." if here.any() else None
 
 
 STAGE = Stage(
     name="documents",
-    help="Count how many of a memory's triggers stand in one document. Needs no model.",
+    help="Compute the largest share of a memory's triggers from one document. Needs no model.",
     tables=(TABLE,),
     rows="ffscope_documents.stage:rows",
     model="none",
@@ -46,14 +46,19 @@ STAGE = Stage(
     measures=(
         Measure(
             name="one_document",
-            label="One document",
+            label="Share from one document",
+            short="One document",
             kind="share",
             sql="one_document.share",
-            help="Share of triggers that stand in one document",
-            mean=Mean("one_document", "One document", "Mean share of triggers that stand in one document"),
+            help="Largest share of triggers that come from one document",
+            mean=Mean(
+                "one_document",
+                "Share from one document",
+                "Mean of the largest share of triggers that come from one document",
+            ),
         ),
     ),
     figures=("ffscope_documents.figure:FIGURE",),
     memory_panels=(Panel("Documents", "text", "ffscope_documents.stage:panel"),),
-    missing="It has not been counted yet in which documents the triggers stand.",
+    missing="The documents of the triggers have not been counted yet.",
 )

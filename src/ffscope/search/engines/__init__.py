@@ -1,4 +1,4 @@
-"""Ways to run a search. Each is a module of this package, named as the engine is."""
+"""Engines that run a search. Each is a module of this package with the name of the engine."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -14,7 +14,7 @@ from ffscope.study.folder import Study
 
 
 class SearchResult(NamedTuple):
-    """What a finished search kept, and how long it took, with what was done before it was resumed."""
+    """The state of a finished search, and how long it took, including the time before it was resumed."""
 
     state: dict[str, Tensor]
     seconds: float
@@ -22,16 +22,16 @@ class SearchResult(NamedTuple):
 
 @runtime_checkable
 class Engine(Protocol):
-    """A module that runs a plan to its end."""
+    """A module that runs a plan."""
 
     def run(
         self, study: Study, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
     ) -> SearchResult:
-        """Search every batch of the plan. Interrupted, it leaves what it needs to resume in the study."""
+        """Search every batch of the plan. If interrupted, leave a checkpoint in the study."""
 
 
 def engine_names() -> tuple[str, ...]:
-    """The engines there are."""
+    """The names of the engines."""
     return tuple(module.name for module in iter_modules(__path__))
 
 

@@ -1,4 +1,4 @@
-"""The search in this process, batch after batch."""
+"""Runs the search in this process, batch by batch."""
 
 import logging
 import time
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 def run(
     study: Study, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
 ) -> SearchResult:
-    """Search every batch that is left; leave a checkpoint now and then, and when interrupted."""
+    """Search the remaining batches; write a checkpoint at intervals and when interrupted."""
     job = _Run(study, model, plan)
     if plan.options.minutes is not None:
-        job.save()  # what the time allows is measured once
+        job.save()  # so that the speed is measured only once
     job.run_all(checkpoint_every, progress)
     return SearchResult(job.search.accumulators.state(), job.seconds)
 
 
 class _Run:
-    """A search and how far it is: at its beginning, or where the study's checkpoint left it."""
+    """A search and its progress, new or from the study's checkpoint."""
 
     def __init__(self, study: Study, model: MemoryModel, plan: Plan) -> None:
         self.study, self.plan = study, plan
@@ -40,36 +40,36 @@ class _Run:
             self.search.accumulators.load(checkpoint.load(study))
             self.batches, self.sentences, self.prefixes = note["batches"], note["sentences"], note["prefixes"]
             self.seconds = note["seconds"]
-            logger.info("Going on after %d of %d sentences.", self.sentences, plan.sentences)
+            logger.info("Resuming after %d of %d sentences.", self.sentences, plan.sentences)
 
     def run_all(self, checkpoint_every: float, progress: ProgressCallback) -> None:
         start = saved = time.perf_counter()
-        earlier, begun_at = self.seconds, self.prefixes
+        earlier_seconds, earlier_prefixes = self.seconds, self.prefixes
         with self.search.tapping(), delayed_interrupt() as interrupted:
-            for batch in self._batches_left():
+            for batch in self._remaining_batches():
                 self.search.run(batch)
                 self.batches += 1
                 self.sentences += len(batch.sentences)
                 self.prefixes += batch.tokens.size
                 now = time.perf_counter()
-                self.seconds = earlier + now - start
-                rate = (self.prefixes - begun_at) / (now - start)
+                self.seconds = earlier_seconds + now - start
+                rate = (self.prefixes - earlier_prefixes) / (now - start)
                 left = (self.plan.prefixes - self.prefixes) / rate
                 progress(Progress("searching", self.sentences, self.plan.sentences, rate=rate, left=left))
                 if interrupted() or now - saved > checkpoint_every:
                     self.save()
                     saved = time.perf_counter()
                 if interrupted():
-                    logger.warning("Stopped after %d sentences; the same command goes on from there.", self.sentences)
+                    logger.warning("Stopped after %d sentences. Run the same command to resume.", self.sentences)
                     break
 
-    def _batches_left(self) -> Iterator[Batch]:
+    def _remaining_batches(self) -> Iterator[Batch]:
         done = self.batches
         for shard in shards(self.plan, self.study.path("sentences.parquet")):
             yield from shard.batches[max(0, done - shard.first) :]
 
     def save(self) -> None:
-        """Leave a checkpoint."""
+        """Write a checkpoint."""
         note = {
             "settings": self.plan.settings,
             "total": self.plan.total,
