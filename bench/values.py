@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ffscope import read
 from ffscope.analysis.values import read_values
-from ffscope.models.fingerprint import account
+from ffscope.models.fingerprint import manifest_entry
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 
@@ -44,7 +44,7 @@ def main() -> None:
     if options.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
         on_device = torch.cuda.memory_allocated()
-    with tempfile.TemporaryDirectory() as folder, Study.writing(folder, account(model)) as study:
+    with tempfile.TemporaryDirectory() as folder, Study.writing(folder, manifest_entry(model)) as study:
         write_triggers(study, model.memories, model.vocab)
         start = time.perf_counter()
         read_values(study, model)

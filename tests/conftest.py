@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
+# Models here are so small that threads only wait for each other. Child processes read these too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch, numpy
+os.environ.setdefault("RAYON_NUM_THREADS", "1")  # tokenizers
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -36,3 +39,33 @@ def tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=made, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
+
+
+@pytest.fixture(scope="session")
+def make_once(tmp_path_factory):
+    """Fills the folder of a name the first time it is called, whichever of the processes that run the tests calls it."""
+    from filelock import FileLock
+
+    own = tmp_path_factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def folder(name, fill):
+        made, done = common / name, common / f"{name}.done"
+        with FileLock(f"{made}.lock"):
+            if not done.exists():
+                made.mkdir()
+                fill(made)
+                done.touch()
+        return made
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def explored(make_once, tokenizer):
+    """A whole study of a tiny model over hostile text, for all tests: who changes one takes a copy."""
+    from explorer import explored_study
+    from ffscope.study.folder import Study
+
+    folder = make_once("explored", lambda folder: explored_study(tokenizer, folder))
+    return Study.open(folder / "study")

@@ -24,7 +24,7 @@ def tiny_model(tokenizer, family="llama"):
 
 def explored_study(tokenizer, folder, family="llama", **asked):
     """A whole study of a tiny model, its text full of what a page must not obey."""
-    return make_study(tiny_model(tokenizer, family), folder, hostile=True, **asked)
+    return make_study(tiny_model(tokenizer, family), folder, hostile=True, drawn=True, **asked)
 
 
 def app_of(folder, tokenizer=None, family="llama", **rules):

@@ -1,14 +1,18 @@
 """Small studies of tiny models, for the tests that read them."""
 
 import json
+import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 
 import numpy as np
+import pytest
 
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
+from ffscope.report.drawn_figure import DrawnFigure
+from ffscope.study.folder import Study
 
 WORDS = " the cat sat on a mat and it saw of dog why bird flew <b>by</b> [sang] song old was late"
 HOSTILE = "Hi <script>alert(1)</script> \x1b[31mred \u202eevil <img src=x onerror=alert(2)> end."
@@ -25,11 +29,27 @@ def write_corpus(file, documents=60, hostile=False):
     return file
 
 
-def make_study(model, folder, *, hostile=False, documents=60, **asked):
+@contextmanager
+def undrawn():
+    """Figures are their names here: drawing them takes longer than all else of a small study."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffscope.report.drawn_figure.draw", lambda name, _: DrawnFigure(name, None, name, {}))
+        patch.setattr(DrawnFigure, "svg", lambda self: self.name)
+        patch.setattr(DrawnFigure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
+        yield
+
+
+def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **asked):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
     asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
-    return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **asked)
+    with nullcontext() if drawn else undrawn():
+        return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **asked)
+
+
+def copy_of(study, folder):
+    """A study of one's own, to be changed."""
+    return Study.open(shutil.copytree(study.folder, folder / "study"))
 
 
 def end_early(folder):

@@ -20,7 +20,7 @@ from ffscope.corpus.sentences import SentenceSplitter, is_word_level
 from ffscope.live.model import Live
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer
 from ffscope.models.ranking import ranked
-from ffscope.models.unembedding import unembedding
+from ffscope.models.unembedding import make_unembedding
 from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import triggers
 from ffscope.study.folder import Study
@@ -93,10 +93,10 @@ def test_a_few_words_have_the_log_probabilities_of_the_whole_distribution(made):
 
 @torch.no_grad()
 def test_rows_of_the_unembedding_give_the_plain_product(made):
-    head = unembedding(made.adaptive_softmax)
+    head = make_unembedding(made.adaptive_softmax)
     some = states(made)
     rows = head.rows(torch.arange(tiny.VOCAB))
-    torch.testing.assert_close(head.plain(some), some @ rows.T, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(head.raw_logits(some), some @ rows.T, rtol=1e-4, atol=1e-4)
     order = torch.tensor([60, 3, 30, 3])
     torch.testing.assert_close(head.rows(order), rows[order])
 

@@ -22,7 +22,7 @@ import tiny
 from ffscope.analysis.mutation import _random
 from ffscope.errors import CorpusError, LensError, StudyError
 from ffscope.models.lenses import base
-from ffscope.models.loading import lay_out
+from ffscope.models.loading import make_memory_model
 from ffscope.models.ranking import rank_of, ranked, top
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -42,15 +42,6 @@ ASKED = {"examples": 24, "mutation_memories": 4, "mutation_triggers": 3}
 TABLES = ("values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
 REMOVED = {"first", "last", "random"}
 BOS = 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """On models so small, threads only wait for each other."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(usual)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +134,7 @@ def cases(corpus, tokenizer, tmp_path_factory):
     @cache
     def of(name, lens):
         made, folder, searching = make(name), tmp_path_factory.mktemp("case"), SEARCHES.get(name, SEARCHING)
-        study = all_at_once(lay_out(made, tokenizer), corpus, folder / "study", searching, lens=lens)
+        study = all_at_once(make_memory_model(made, tokenizer), corpus, folder / "study", searching, lens=lens)
         return Case(study, Plain(name, made, lens=lens, bos=BOS if searching.bos else None))
 
     return of
@@ -353,7 +344,7 @@ def test_related_tokens_are_more_alike_than_nearly_all_pairs_of_them(case):
 
 @pytest.fixture(scope="module")
 def llama(tokenizer):
-    return lay_out(tiny.make("llama"), tokenizer)
+    return make_memory_model(tiny.make("llama"), tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -577,7 +568,7 @@ def test_a_corpus_of_single_tokens_has_no_mutations(llama, tmp_path):
 def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
     (tmp_path / "a.txt").write_text("a" * 60)
     study = triggers(
-        lay_out(tiny.make("bart"), tokenizer),
+        make_memory_model(tiny.make("bart"), tokenizer),
         CorpusOptions(str(tmp_path / "a.txt")),
         tmp_path / "study",
         search=NO_BOS,
@@ -591,7 +582,7 @@ def test_precision_is_the_share_of_all_the_triggers_a_memory_has(corpus, tokeniz
     with torch.no_grad():  # every value promotes the space, which follows every word
         made.model.decoder.layers[1].fc2.weight.copy_(spaces[:, None].expand(12, 22))
     folder, searching = tmp_path / "study", replace(SEARCHING, top=100)
-    study = analysed(lay_out(made, tokenizer), corpus, folder, searching, ["values", "agreement"], lens="raw")
+    study = analysed(make_memory_model(made, tokenizer), corpus, folder, searching, ["values", "agreement"], lens="raw")
     following = defaultdict(list)
     for row in found(study, "triggers"):
         following[row["layer"], row["memory"]].append(row["next_token"])
@@ -607,7 +598,9 @@ def test_precision_is_the_share_of_all_the_triggers_a_memory_has(corpus, tokeniz
 def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, tmp_path):
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None
-    study = analysed(lay_out(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"])
+    study = analysed(
+        make_memory_model(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"]
+    )
     rows = found(study, "agreement")
     assert any(row["next_token"] == -1 for row in rows)
     assert all((row["next_rank"] is None) == (row["next_token"] == -1) for row in rows)
@@ -617,7 +610,9 @@ def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, t
 def test_a_vocabulary_of_fewer_than_twenty_tokens(tokenizer, tmp_path):
     made = tiny.build(hf.LlamaForCausalLM, hf.LlamaConfig, {**tiny._LLAMA, "vocab_size": 12})
     (tmp_path / "a.txt").write_text("abc cab\nbag face")  # the first letters, whose ids are below 12
-    study = analysed(lay_out(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"])
+    study = analysed(
+        make_memory_model(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"]
+    )
     for row in found(study, "values"):
         assert sorted(row["top_tokens"]) == sorted(row["bottom_tokens"]) == list(range(12))
         assert sum(row["top_probs"]) == pytest.approx(1)
@@ -631,7 +626,9 @@ def headless():
 @pytest.fixture(scope="module")
 def unread(headless, corpus, tokenizer, tmp_path_factory):
     stages = ["values", "mutation", "composition"]
-    return analysed(lay_out(headless, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages)
+    return analysed(
+        make_memory_model(headless, tokenizer), corpus, tmp_path_factory.mktemp("headless") / "study", stages=stages
+    )
 
 
 def test_without_unembedding_values_have_norms_and_no_tokens(headless, unread):
@@ -672,12 +669,12 @@ def test_without_unembedding_composition_counts_and_reads_nothing(headless, unre
 @pytest.mark.parametrize("stage", ["agreement", "refinement"])
 def test_without_unembedding_what_needs_a_reading_says_so(stage, headless, unread, tokenizer):
     with pytest.raises(LensError, match="odel has no unembedding"):
-        analyse(stage, lay_out(headless, tokenizer), unread.folder, **ASKED)
+        analyse(stage, make_memory_model(headless, tokenizer), unread.folder, **ASKED)
     assert not unread.path(f"{stage}.parquet").exists()
 
 
 def test_without_unembedding_a_whole_run_leaves_that_out_and_says_why(headless, unread, corpus, tokenizer, tmp_path):
-    other = all_at_once(lay_out(headless, tokenizer), corpus, tmp_path / "study")
+    other = all_at_once(make_memory_model(headless, tokenizer), corpus, tmp_path / "study")
     for name in ("values", "mutation", "examples", "composition"):
         assert same_bytes(other, unread, name)
     for name in ("agreement", "refinement"):
@@ -783,7 +780,7 @@ def test_ranking_takes_the_lower_of_equal_tokens_first(levels):
         assert ranks.tolist() == [row.index(token) + 1 for row in order]
 
 
-@pytest.mark.parametrize("name", [name for name in tiny.TABLE if name != "vit"])
+@pytest.mark.parametrize("name", tiny.sweep(name for name in tiny.TABLE if name != "vit"))
 def test_which_families_see_what_comes_after(name):
     both_ways = ("bert", "roberta", "distilbert", "modernbert", "t5", "t5 gated", "bart")
-    assert lay_out(tiny.make(name)).causal is (name not in both_ways)
+    assert make_memory_model(tiny.make(name)).causal is (name not in both_ways)

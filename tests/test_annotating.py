@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ffscope.annotating import drafts, spreadsheet
-from ffscope.annotating.annotator_agreement import alpha, concord, kappa, labels
-from ffscope.annotating.records import sound, write, write_new
-from ffscope.annotating.sheets import choose, draw, named, read_sheet, write_sheet
-from ffscope.annotating.step import annotate
+from ffscope.annotating import csv_sheet, drafts
+from ffscope.annotating.annotate import annotate
+from ffscope.annotating.annotator_agreement import alpha, kappa, labels, measure_agreement
+from ffscope.annotating.records import normalised, write, write_new
+from ffscope.annotating.sheets import choose_memories, draw, parse_memories, read_sheet, write_sheet
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
 from ffscope.memory_name import Memory
@@ -110,7 +110,7 @@ def test_the_newest_counts_and_the_older_stay(study):
     assert annotators(study) == {"Ada": 2, "Ben": 1}
     assert newest.ranks == tuple(range(1, 26))  # of its 27 triggers
     assert newest.places[7] == (7, 1)
-    assert newest.made.endswith("+00:00")
+    assert newest.time.endswith("+00:00")
 
 
 def test_nothing_that_was_written_can_be_changed(study):
@@ -135,11 +135,11 @@ def test_a_study_that_is_made_again_keeps_what_people_wrote(study):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "has no name"),
-        (" \t ", "has no name"),
-        ("Machine", "'Machine' is not a person's name"),
-        ("llm:qwen", "is not a person's name"),
-        ("LLM:qwen", "is not a person's name"),
+        ("", "name is empty"),
+        (" \t ", "name is empty"),
+        ("Machine", "'Machine' cannot be a person's name"),
+        ("llm:qwen", "cannot be a person's name"),
+        ("LLM:qwen", "cannot be a person's name"),
         ("a" * 61, "at most 60 characters; this one has 61"),
         ("a\x1b[31m", "letters and digits of any script"),
         ("a\u202eb", "letters and digits of any script"),
@@ -147,10 +147,10 @@ def test_a_study_that_is_made_again_keeps_what_people_wrote(study):
         ("\ud800", "letters and digits of any script"),
         (
             "</script><img src=x onerror=alert(1)>",
-            "letters and digits of any script, spaces and . _ - @ ' ’; .* has '<'",
+            "letters and digits of any script, spaces and . _ - @ ' ’; .* contains '<'",
         ),
-        ("ada,ben", "has ','. Sign without it"),
-        ("a\N{NO-BREAK SPACE}b", "has '⍽'"),
+        ("ada,ben", "contains ','. Remove it"),
+        ("a\N{NO-BREAK SPACE}b", "contains '⍽'"),
         ("-_-", "at least one letter or digit; '-_-' has none"),
     ],
 )
@@ -174,12 +174,12 @@ def test_what_was_signed_with_another_name_is_read_and_not_added_to(study):
     drafts.save(study, "ada", A, [], none=True)
     sign_otherwise(study.folder, "ada", "<b>ada</b>")
     assert annotators(study) == {"<b>ada</b>": 1}
-    assert drafts.reader(study, "<b>ada</b>") == "<b>ada</b>"
+    assert drafts.checked_reader(study, "<b>ada</b>") == "<b>ada</b>"
     assert len(drafts.steps(study, "<b>ada</b>", A)) == 1
-    with pytest.raises(InputError, match="has '<'"):
+    with pytest.raises(InputError, match="contains '<'"):
         write(study, "<b>ada</b>", A, [FRUIT])
-    with pytest.raises(InputError, match="has '<'"):
-        drafts.reader(study, "<b>ben</b>")
+    with pytest.raises(InputError, match="contains '<'"):
+        drafts.checked_reader(study, "<b>ben</b>")
 
 
 def test_one_spelling_of_a_name(study):
@@ -194,12 +194,12 @@ def test_one_spelling_of_a_name(study):
         (A, [Pattern("shallow", "two", (1, 2))], "'two' covers 2 of the prefixes; a pattern needs at least 3"),
         (A, [Pattern("shallow", "same", (1, 1, 2))], "'same' covers 2 of the prefixes"),
         (A, [Pattern("shallow", "far", (1, 2, 26))], "'far' covers prefix 26, but the prefixes are 1 to 25"),
-        (A, [Pattern("odd", "kind", (1, 2, 3))], "A pattern is shallow or semantic, not 'odd'"),
+        (A, [Pattern("odd", "kind", (1, 2, 3))], "The kind of a pattern is shallow or semantic, not 'odd'"),
         (A, [Pattern("shallow", " \n", (1, 2, 3))], "has no description"),
         (A, [Pattern("shallow", "a" * 501, (1, 2, 3))], "at most 500 characters; 'a+'… has 501"),
-        (A, [Pattern("shallow", "a\x00b", (1, 2, 3))], "cannot be kept"),
-        (A, [Pattern("shallow", "\ud800", (1, 2, 3))], "cannot be kept"),
-        (A, [FRUIT] * 7, "L0.0 has 7 patterns; at most 6 are kept"),
+        (A, [Pattern("shallow", "a\x00b", (1, 2, 3))], "cannot be stored"),
+        (A, [Pattern("shallow", "\ud800", (1, 2, 3))], "cannot be stored"),
+        (A, [FRUIT] * 7, "L0.0 has 7 patterns; at most 6 are allowed"),
         (Memory(0, 3), [FRUIT], "covers prefix 3, but the prefixes are 1 to 2"),
         (Memory(0, 4), [], "L0.4 has no triggers, so there is nothing to annotate"),
     ],
@@ -218,7 +218,9 @@ def test_a_memory_that_is_not_there(study):
 
 
 def test_descriptions_are_one_line_in_any_script():
-    found = sound(Pattern("semantic", " two\r\n  lines\u200f של <script> ", (3, 1, 2, 2), p_value=0.1), range(1, 4))
+    found = normalised(
+        Pattern("semantic", " two\r\n  lines\u200f של <script> ", (3, 1, 2, 2), p_value=0.1), range(1, 4)
+    )
     assert found == Pattern("semantic", "two lines\u200f של <script>", (1, 2, 3))
 
 
@@ -226,7 +228,7 @@ def test_files_that_are_no_annotations_of_ours(study):
     file = study.path(FILE)
     file.write_bytes(b"no database, but long enough to be looked at " * 30)
     for ask in (lambda: read(study), lambda: write(study, "Ada", A, [])):
-        with pytest.raises(StudyError, match="cannot be read as annotations: file is not a database. Put back a copy"):
+        with pytest.raises(StudyError, match="cannot be read as annotations: file is not a database. Restore a backup"):
             ask()
     file.unlink()
     write(study, "Ada", A, [FRUIT])
@@ -241,7 +243,7 @@ def test_files_that_are_no_annotations_of_ours(study):
         database.execute("CREATE TABLE mine (a)")
     database.close()
     for ask in (lambda: read(study), lambda: write(study, "Ada", A, [])):
-        with pytest.raises(StudyError, match="another program's database"):
+        with pytest.raises(StudyError, match="belongs to another program"):
             ask()
     file.unlink()
     file.mkdir()
@@ -343,15 +345,15 @@ def test_the_same_memories_are_drawn_for_everyone(study):
 
 
 def test_memories_by_name(study):
-    assert named(study, "L1.1, L0.0,L1.1") == [B, A]
+    assert parse_memories(study, "L1.1, L0.0,L1.1") == [B, A]
     with pytest.raises(MemoryNameError, match="There is no memory L7.0"):
-        named(study, "L1.1,L7.0")
+        parse_memories(study, "L1.1,L7.0")
     with pytest.raises(MemoryNameError, match="is not a memory's name"):
-        named(study, "L1.1,")
+        parse_memories(study, "L1.1,")
     with pytest.raises(InputError, match="L0.4 has no triggers"):
-        named(study, "L0.4")
+        parse_memories(study, "L0.4")
     with pytest.raises(InputError, match="Give --memories, or --sample and --seed"):
-        choose(study, sample=3, names="L1.1", seed=None)
+        choose_memories(study, sample=3, names="L1.1", seed=None)
 
 
 def test_a_sheet_has_the_first_25_prefixes_and_nothing_that_the_machine_found(study):
@@ -384,7 +386,7 @@ def test_no_cell_is_a_formula_and_nothing_is_obeyed(study):
         assert not {"\u202e", "\x1b", "\t"} & set(file.read_text())
     assert "<script>" in text
     for cell, safe in (("=1", "'=1"), ("a-b", "a-b"), ('x;"=1"', 'x;"\'=1"'), ("\t1", "'\t1"), ("\r1", "'\r1")):
-        assert spreadsheet.harmless(cell) == safe
+        assert csv_sheet.harmless(cell) == safe
     assert read_sheet(study, "@ada", sheet.csv).memories == 0
 
 
@@ -396,12 +398,12 @@ def test_sheets_of_two_people_are_two_files_and_none_is_overwritten(study):
     assert sheets[0].csv.name == "ada.csv"
     before = sheets[0].csv.read_bytes()
     with pytest.raises(
-        StudyError, match="ada.csv is there already, and is never overwritten. Fill it in and read it back"
+        StudyError, match="ada.csv exists already, and sheets are never overwritten. Fill it in and read it back"
     ):
         write_sheet(study, "ada", [B])
     assert sheets[0].csv.read_bytes() == before
     sheets[1].csv.unlink()
-    with pytest.raises(StudyError, match="json is there already"):
+    with pytest.raises(StudyError, match="json exists already"):
         write_sheet(study, "Ada", [B])
     with pytest.raises(InputError, match="no memory with a trigger"):
         write_sheet(study, "eve", [])
@@ -464,17 +466,17 @@ def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_el
     ("filled", "message"),
     [
         ({"pattern 1": ("shallow", "")}, "L0.0, row 12: A pattern has no description"),
-        ({"pattern 2": ("", "wars")}, "L0.0, row 13: A pattern is shallow or semantic, not ''"),
-        ({"pattern 2": ("shalow", "wars")}, "L0.0, row 13: A pattern is shallow or semantic, not 'shalow'"),
+        ({"pattern 2": ("", "wars")}, "L0.0, row 13: The kind of a pattern is shallow or semantic, not ''"),
+        ({"pattern 2": ("shalow", "wars")}, "L0.0, row 13: The kind of a pattern is shallow or semantic, not 'shalow'"),
         ({"pattern 1": ("shallow", "few"), "prefix 1": "1", "prefix 2": "x"}, "row 12: 'few' covers 2 of the prefixes"),
-        ({"prefix 1": "1"}, "L0.0, row 18: it is marked '1', but pattern 1 is not described. Describe it, or take"),
+        ({"prefix 1": "1"}, "L0.0, row 18: it is marked '1', but pattern 1 is not described. Describe it, or remove"),
         ({"prefix 1": "13"}, "row 18: it is marked '13', but pattern 13 is not described"),
-        ({"prefix 2": "Jan 3"}, "L0.0, row 19: 'Jan 3' is no mark. Write the numbers"),
-        ({"prefix 2": "²"}, "row 19: '²' is no mark"),
-        ({"prefix 2": "-1"}, "row 19: '-1' is no mark"),
-        (FILLED | {"prefix 5": "x"}, "L0.0, row 22: 'x' tells not which pattern is meant, unless there is just one"),
-        (FILLED | {"pattern 3": ("", "none")}, "it says 'none', and has a pattern all the same"),
-        ({"pattern 1": ("none", ""), "prefix 5": "1"}, "row 22: it is marked '1', but the memory says 'none'"),
+        ({"prefix 2": "Jan 3"}, "L0.0, row 19: 'Jan 3' is not a valid mark. Write the numbers"),
+        ({"prefix 2": "²"}, "row 19: '²' is not a valid mark"),
+        ({"prefix 2": "-1"}, "row 19: '-1' is not a valid mark"),
+        (FILLED | {"prefix 5": "x"}, "L0.0, row 22: 'x' is ambiguous unless there is exactly one pattern"),
+        (FILLED | {"pattern 3": ("", "none")}, "it is marked 'none' but also has a pattern"),
+        ({"pattern 1": ("none", ""), "prefix 5": "1"}, "row 22: it is marked '1', but the memory is marked 'none'"),
     ],
 )
 def test_what_is_wrong_with_a_csv_is_said_with_its_row(study, filled, message):
@@ -483,7 +485,7 @@ def test_what_is_wrong_with_a_csv_is_said_with_its_row(study, filled, message):
     fill(rows, B, {"pattern 1": ("", "none")})
     assert rows[11][:2] == ["L0.0", "pattern 1"]  # row 12 in a spreadsheet
     save(rows, sheet.csv)
-    with pytest.raises(InputError, match="was not read, and nothing was written. Mend this") as caught:
+    with pytest.raises(InputError, match="was not read, and nothing was written. Fix these problems") as caught:
         read_sheet(study, "Ada", sheet.csv)
     assert message in str(caught.value)
     assert read(study) == []
@@ -518,15 +520,15 @@ def spoil(rows, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("a prefix gone", "L0.0, row 12: prefix 7 is missing. Put its rows back"),
-        ("a prefix more", "L0.0, row 12: prefix 26 is not one of them"),
-        ("another place", "prefix 7 is not the one that the study has there now. Write a new sheet"),
-        ("a place mangled", "prefix 7 is not the one that the study has there now"),
-        ("a block twice", "row 75: L0.0 has pattern 1 already, in row 12. Leave one of them out"),
+        ("a prefix gone", "L0.0, row 12: prefix 7 is missing. Restore the rows"),
+        ("a prefix more", "L0.0, row 12: prefix 26 is not in the study"),
+        ("another place", "prefix 7 differs from the one that the study has now. Write a new sheet"),
+        ("a place mangled", "prefix 7 differs from the one that the study has now"),
+        ("a block twice", "row 75: L0.0 has pattern 1 already, in row 12. Remove one of them"),
         ("the same memory by another name", "L0.0, row 75: it is filled in twice"),
         ("a memory that is not there", "row 75: There is no memory L9.0"),
         ("no memory", "row 75: '17' is not a memory's name"),
-        ("a remark", "row 75: it is not a memory's. Expected a name such as L3.17 under memory"),
+        ("a remark", "row 75: it belongs to no memory. Expected a name such as L3.17 under memory"),
         ("a dead memory", "L0.4, row 75: the memory has no triggers"),
     ],
 )
@@ -595,12 +597,15 @@ def test_sheets_that_cannot_be_read_at_all(study, tmp_path):
         ('{"memories": 3}', 'has no list of "memories"'),
         ('{"memories": [3]}', 'memory 1 of the list: expected "memory" with a name such as L3.17'),
         ('{"memories": [{"memory": "L0.0", "patterns": {}}]}', 'L0.0: expected a list of "patterns"'),
-        ('{"memories": [{"memory": "L0.0", "none": "no"}]}', '"none" to be true or false'),
-        ('{"memories": [{"memory": "L0.0", "patterns": ["a"]}]}', "L0.0, pattern 1: expected such as {"),
-        ('{"memories": [{"memory": "L0.0", "patterns": [{"kind": "shallow"}]}]}', "pattern 1: expected such as"),
+        ('{"memories": [{"memory": "L0.0", "none": "no"}]}', '"none" as true or false'),
+        ('{"memories": [{"memory": "L0.0", "patterns": ["a"]}]}', "L0.0, pattern 1: expected an object such as {"),
+        (
+            '{"memories": [{"memory": "L0.0", "patterns": [{"kind": "shallow"}]}]}',
+            "pattern 1: expected an object such as",
+        ),
         (
             '{"memories": [{"memory": "L0.0", "patterns": [{"kind": "shallow", "description": "a", "covers": [true, 2, 3]}]}]}',
-            "pattern 1: expected such as",
+            "pattern 1: expected an object such as",
         ),
         (
             '{"memories": [{"memory": "L0.0", "patterns": [{"kind": "shallow", "description": "a", "covers": [1, 2, 30]}]}]}',
@@ -613,11 +618,11 @@ def test_sheets_that_cannot_be_read_at_all(study, tmp_path):
         ('{"memories": [{"memory": "L9.0", "none": true}]}', "memory 1: There is no memory L9.0"),
         (
             json.dumps({"memories": [{"memory": "L0.0", "patterns": [asdict(FRUIT)] * 7}]}),
-            "L0.0, memory 1: it has 7 patterns; at most 6 are kept",
+            "L0.0, memory 1: it has 7 patterns; at most 6 are allowed",
         ),
         (
             json.dumps({"memories": [{"memory": "L0.0", "patterns": [asdict(FRUIT)], "none": True}]}),
-            "it says 'none', and has a pattern all the same",
+            "it is marked 'none' but also has a pattern",
         ),
     ],
 )
@@ -690,7 +695,7 @@ def test_people_are_held_against_each_other(study):
     write(study, "Ada", A, [FRUIT, WARS])  # 1 shallow, 2 semantic, 3 both, 4 shallow, 25 semantic
     write(study, "Ben", A, [Pattern("shallow", "mine", (1, 2, 3, 4, 5))])
     write(study, "Ada", B, [FRUIT])  # which Ben did not do
-    found = concord(study)
+    found = measure_agreement(study)
     assert found.people == {"Ada": 2, "Ben": 1}
     coverage, kind = found.pairs
     assert (coverage.question, coverage.first, coverage.second) == ("coverage", "Ada", "Ben")
@@ -708,25 +713,25 @@ def test_people_are_held_against_each_other(study):
 def test_people_are_held_against_programs(study):
     write(study, "Ada", A, [FRUIT])
     write(study, "Ada", B, [FRUIT])
-    assert concord(study).pairs == []
+    assert measure_agreement(study).pairs == []
     rows = [
         ("machine", 0, 0, "shallow", [1, 3, 4]),
         ("machine", 2, 0, "shallow", [1, 2, 3]),
         ("llm:small", 1, 1, "semantic", [1, 3, 4]),
     ]
     find_by_machine(study, rows)
-    found = {(pair.question, pair.second): pair for pair in concord(study).pairs}
+    found = {(pair.question, pair.second): pair for pair in measure_agreement(study).pairs}
     assert set(found) == set(itertools.product(("coverage", "kind"), ("machine", "llm:small")))
     machine = found["coverage", "machine"]
     assert (machine.memories, machine.prefixes, machine.agreement) == (2, 50, 47 / 50)  # of B it says: not covered
     assert found["coverage", "llm:small"].kappa == 1
     assert found["coverage", "llm:small"].memories == 1
     assert (found["kind", "llm:small"].agreement, found["kind", "llm:small"].kappa) == (0, 0)
-    assert concord(study).alphas == []
+    assert measure_agreement(study).alphas == []
     study.finish("labels", {}, seconds=1.0, annotator="llm:small", without_pattern=["L0.0", "L2.0"])
-    assert {pair.second: pair.memories for pair in concord(study).pairs[:2]} == {"machine": 2, "llm:small": 2}
+    assert {pair.second: pair.memories for pair in measure_agreement(study).pairs[:2]} == {"machine": 2, "llm:small": 2}
     study.path("patterns.parquet").unlink()
-    assert concord(study).pairs == []
+    assert measure_agreement(study).pairs == []
 
 
 def test_prefixes_are_compared_by_what_they_are_not_by_rank(study):
@@ -736,7 +741,7 @@ def test_prefixes_are_compared_by_what_they_are_not_by_rank(study):
         row["sentence"] = {1: 2, 2: 1}.get(row["sentence"], row["sentence"])
     write_table(study.folder, "triggers", table)
     find_by_machine(study, [("machine", 0, 0, "shallow", [2, 3, 4])])
-    assert concord(study).pairs[0].kappa == 1
+    assert measure_agreement(study).pairs[0].kappa == 1
 
 
 # The command
@@ -747,7 +752,7 @@ def run(study, *args):
 
 
 def test_the_command_writes_reads_and_compares(study):
-    assert "Nobody has annotated yet" in run(study).stdout
+    assert "No annotations yet" in run(study).stdout
     for name in ("Ada @b", "Ben"):
         wrote = run(study, "--annotator", name, "--memories", "L0.0,L1.1")
         assert wrote.exit_code == 0, wrote.output
@@ -781,10 +786,10 @@ def test_json_says_where_the_sheet_is_and_what_was_read(study):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--sample", "3"], "Whose sheet is it? Name who annotates with --annotator."),
-        (["--read", "a.csv"], "Whose sheet is it?"),
-        (["--annotator", "ada", "--read", "a.csv", "--sample", "3"], "has its memories already"),
-        (["--annotator", "machine"], "is not a person's name"),
+        (["--sample", "3"], "A sheet needs an annotator. Name the person with --annotator."),
+        (["--read", "a.csv"], "A sheet needs an annotator"),
+        (["--annotator", "ada", "--read", "a.csv", "--sample", "3"], "already names its memories"),
+        (["--annotator", "machine"], "cannot be a person's name"),
         (["--annotator", "ada", "--memories", "L0"], "names a whole layer"),
     ],
 )

@@ -113,7 +113,8 @@ def test_an_edit_that_changes_what_it_should_not(monkeypatch):
 
 def test_loading_raises_and_says_what_is_wrong():
     with pytest.raises(
-        ProofError, match="The layout of 'granite' does not fit this model: «.*» is off by .* in layers 0 to 2"
+        ProofError,
+        match="The layout of 'granite' does not fit this model: the identity «.*» has a relative error of .* in layers 0 to 2",
     ):
         prove(broken("granite", scale=1.0))
 
@@ -130,7 +131,7 @@ def test_a_layer_that_runs_twice_is_refused():
     mlp = model.model.model.layers[1].mlp
     once = mlp.forward
     mlp.forward = lambda x: (once(x) + once(x)) / 2
-    with pytest.raises(ProofError, match="feed-forward layer 1 of this llama ran 2 times"):
+    with pytest.raises(ProofError, match="Feed-forward layer 1 of this llama ran 2 times"):
         check(model)
 
 

@@ -127,8 +127,12 @@ def test_wikitext_as_people_write_it():
         ("a.txt.gz", b"not packed", "cannot be read: Not a gzipped file"),
         ("a.txt.xz", b"not packed", "cannot be read: Input format not supported"),
         ("a.txt.zst", b"not packed", "cannot be read: "),
-        ("a.txt.gz", gzip.compress(b"word " * 1000)[:-20], "cannot be read: Compressed file ended"),
-        ("a.txt.gz", gzip.compress(b"word")[:10] + b"\xff" * 99, "cannot be read: Error -3 while decompressing data"),
+        ("a.txt.gz", gzip.compress(b"word " * 1000, mtime=0)[:-20], "cannot be read: Compressed file ended"),
+        (
+            "a.txt.gz",
+            gzip.compress(b"word", mtime=0)[:10] + b"\xff" * 99,
+            "cannot be read: Error -3 while decompressing data",
+        ),
         ("a.txt.xz", lzma.compress(NOISE)[:50] + NOISE, "cannot be read: Corrupt input data"),
         ("a.parquet", b"PAR1" + struct.pack("<I", 2**31) + b"PAR1", "cannot be read as parquet"),
         ("a.parquet", b"PAR1" + NOISE + struct.pack("<I", 999) + b"PAR1", "cannot be read as parquet"),
@@ -235,13 +239,13 @@ def test_text_without_white_space_is_read(tmp_path):
 def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, packing, character):
     file = packed(tmp_path / f"a.txt{packing}", character * (47 * 2**20 + 5))  # a few characters over whole blocks
     updates = []
-    start = time.perf_counter()
+    start = time.process_time()
     with (
         Study.writing(tmp_path / "study", {"source": "none"}) as study,
         pytest.raises(CorpusError, match=rf"a\.txt{packing} has no sentence to search: 0 documents"),
     ):
         write_sentences(study, tokenizer, CorpusOptions(corpus=str(file)), progress=updates.append)
-    assert time.perf_counter() - start < 10  # it was a minute
+    assert time.process_time() - start < 10  # it was a minute
     assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
     assert updates[0].detail.endswith("0.0 MB decompressed")
 
@@ -348,7 +352,7 @@ def test_a_tokenizer_without_offsets(tokenizer):
 
 def test_seen_knows_what_it_met():
     seen = DiskSet()
-    assert [seen.new(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
+    assert [seen.add(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
     seen.close()
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from explorer import app_of, client_of, explored_study
+from explorer import app_of, client_of
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
 from ffscope.html import dumped
@@ -17,12 +17,12 @@ from ffscope.web import export as exporting
 from ffscope.web.export import export
 from ffscope.web.pages.layer import layer_response
 from ffscope.web.pages.memory import memory_response
-from studies import end_early
+from studies import copy_of, end_early
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tokenizer):
-    return explored_study(tokenizer, tmp_path_factory.mktemp("export"))
+def study(explored, tmp_path_factory):
+    return copy_of(explored, tmp_path_factory.mktemp("export"))
 
 
 def test_every_page_has_its_twin_beside_it(study, tmp_path):

@@ -109,12 +109,12 @@ def test_attributes_that_change_the_feed_forward_layer_are_refused():
     model = tiny.make("bert")
     model.config.chunk_size_feed_forward = 2
     with pytest.raises(
-        LayoutError, match="chunk_size_feed_forward=2 is not handled.*Expected chunk_size_feed_forward=0"
+        LayoutError, match="chunk_size_feed_forward=2 is not supported.*Expected chunk_size_feed_forward=0"
     ):
         read(model)
     model = tiny.make("bloom")
     model.config.slow_but_exact = True
-    with pytest.raises(LayoutError, match="slow_but_exact=True is not handled"):
+    with pytest.raises(LayoutError, match="slow_but_exact=True is not supported"):
         read(model)
 
 

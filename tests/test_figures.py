@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 import ffscope
-from explorer import explored_study
 from ffscope.annotating.records import write
 from ffscope.html import block
 from ffscope.memory_name import Memory
@@ -24,7 +23,7 @@ from ffscope.report.histograms import layer_histograms
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
 from ffscope.web.export import export
-from studies import sign_otherwise
+from studies import copy_of, sign_otherwise
 
 HARM = [
     "</script><img src=x onerror=alert(1)>",
@@ -60,9 +59,9 @@ class Parsed(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tokenizer):
+def study(explored, tmp_path_factory):
     """A study that hostile people annotated, of a hostile model over a hostile text."""
-    made = explored_study(tokenizer, tmp_path_factory.mktemp("figures"))
+    made = copy_of(explored, tmp_path_factory.mktemp("figures"))
     for number, name in enumerate(HARM):
         write(made, "mallory", Memory(number % 2, 1), [Pattern("shallow", "".join(HARM), (1, 2, 3))])
         sign_otherwise(made.folder, "mallory", name)
@@ -152,7 +151,7 @@ def test_a_notebook_shows_hostile_names_as_text(study):
     assert HARM[0] in drawn
     page = Parsed(results._repr_html_())
     is_harmless(page)
-    assert page.tags == {"p", "ul", "li"}
+    assert page.tags == {"p", "table", "tr", "th", "td"}
 
 
 def test_no_text_ends_the_block_it_is_in():

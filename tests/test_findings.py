@@ -32,9 +32,17 @@ def sampled(tmp_path_factory):
     folder = SHARED / "models" / "wiki16"
     if not folder.is_dir():
         pytest.skip(f"needs {folder}")
-    study = study_of(
-        folder, tmp_path_factory.mktemp("wiki16") / "study", 60, examples=6, mutation_memories=2, mutation_triggers=2
-    )
+    with pytest.MonkeyPatch.context() as patch:  # patterns and the report have tests of their own
+        patch.setattr("ffscope.analysis.patterns.run", lambda *_: None)
+        patch.setattr("ffscope.pipeline._report", lambda *_: None)
+        study = study_of(
+            folder,
+            tmp_path_factory.mktemp("wiki16") / "study",
+            60,
+            examples=6,
+            mutation_memories=2,
+            mutation_triggers=2,
+        )
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     return study, Plain("opt", model, lens="norm", bos=0)
 

@@ -18,11 +18,11 @@ from ffscope.errors import InputError, LabellerError, MemoryNameError, StudyErro
 from ffscope.labelling import batch
 from ffscope.labelling.address import Address
 from ffscope.labelling.cost import Cost, Price, Tokens
-from ffscope.labelling.detection import balanced_accuracy, chance
+from ffscope.labelling.detection import balanced_accuracy, p_value
 from ffscope.labelling.endpoint import Endpoint
-from ffscope.labelling.labeller import _drawn, label
+from ffscope.labelling.labeller import _draw, label
 from ffscope.labelling.prompts import MalformedError, marked, read_fits, read_patterns
-from ffscope.labelling.subjects import read_subjects
+from ffscope.labelling.tasks import read_tasks
 from ffscope.memory_name import Memory
 from ffscope.study.folder import Study
 
@@ -75,7 +75,7 @@ def test_labels_stand_beside_the_other_rows(folder, server):
     assert own[0, 0]["detection"] > 0.8
     assert own[0, 0]["p_value"] < 0.05
     assert own[0, 1]["covers"] == list(range(1, 15))  # those held back too, since the label fits them
-    assert (labels.cost.paid.requests, labels.cost.kept.requests) == (9, 0)
+    assert (labels.cost.paid.requests, labels.cost.cached.requests) == (9, 0)
     assert labels.cost.paid.prompt == 5 * 100 + 4 * 200
     stage = Study.open(folder).manifest["stages"]["labels"]
     assert (stage["done"], stage["model"], stage["memories"], stage["requests"]) == (True, "tiny-model", 5, 9)
@@ -84,19 +84,19 @@ def test_labels_stand_beside_the_other_rows(folder, server):
 
 def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_triggers(folder):
     study = Study.open(folder)
-    subjects = {tuple(one.memory): one for one in read_subjects(study, _drawn(study, 10, 0), seed=0)}
+    subjects = {tuple(one.memory): one for one in read_tasks(study, _draw(study, 10, 0), seed=0)}
     long, short, few = subjects[1, 0], subjects[0, 1], subjects[0, 2]
     assert list(long.shown) == list(range(1, 26))
-    assert len(long.held) == len(long.others) == 10
-    assert min(long.held) > 25
-    assert len(short.held) == len(short.others) == 3
-    assert not set(short.held) & set(short.shown)
-    assert (few.held, few.others, len(few.shown)) == ({}, [], 5)
+    assert len(long.held_back) == len(long.others) == 10
+    assert min(long.held_back) > 25
+    assert len(short.held_back) == len(short.others) == 3
+    assert not set(short.held_back) & set(short.shown)
+    assert (few.held_back, few.others, len(few.shown)) == ({}, [], 5)
     sentences = pq.read_table(folder / "sentences.parquet").to_pylist()
     triggers = pq.read_table(folder / "triggers.parquet").to_pylist()
     own = {row["sentence"] for row in triggers if (row["layer"], row["memory"]) == (1, 0)}
     free = [row["text"] for row in sentences if row["sentence"] not in own and not row["held_out"]]
-    others = [one for seed in range(9) for one in read_subjects(study, [long.memory], seed=seed)[0].others]
+    others = [one for seed in range(9) for one in read_tasks(study, [long.memory], seed=seed)[0].others]
     for other in others:
         assert any(text.startswith(other.replace("«", "").replace("»", "")) for text in free)
 
@@ -104,7 +104,7 @@ def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_
 def test_the_memories_drawn_are_those_that_people_annotate(folder):
     study = Study.open(folder)
     people = [memory for memory in draw(study, 3) if MEMORIES[tuple(memory)][1] >= 3]
-    assert set(people) <= set(_drawn(study, 3, 0))
+    assert set(people) <= set(_draw(study, 3, 0))
 
 
 def test_any_number_of_workers_and_a_restart_give_the_same_file(tmp_path, server):
@@ -117,7 +117,7 @@ def test_any_number_of_workers_and_a_restart_give_the_same_file(tmp_path, server
     asked = len(server.questions)
     labels = ask(folder, server)
     assert len(server.questions) == asked
-    assert (labels.cost.paid, labels.cost.kept.requests) == (Tokens(), 9)
+    assert (labels.cost.paid, labels.cost.cached.requests) == (Tokens(), 9)
     assert (folder / "patterns.parquet").read_bytes() == written[0]
     assert Study.open(folder).manifest["stages"]["labels"]["requests"] == 9
 
@@ -147,7 +147,7 @@ def test_interrupted_it_goes_on_and_pays_nothing_twice(folder, server, workers):
     server.script = lambda number, question: None
     labels = ask(folder, server, workers=workers)
     assert len(server.questions) == 9
-    assert (labels.cost.paid.requests, labels.cost.kept.requests) == (9 - first, first)
+    assert (labels.cost.paid.requests, labels.cost.cached.requests) == (9 - first, first)
 
 
 def test_it_waits_as_it_is_told_and_says_so(folder, server, caplog):
@@ -163,10 +163,10 @@ def test_it_waits_as_it_is_told_and_says_so(folder, server, caplog):
 
 def test_it_does_not_wait_for_hours(folder, server):
     server.script = lambda number, question: (429, {"Retry-After": "7200"}, {}) if number == 3 else None
-    with pytest.raises(LabellerError, match="answers 429, and asks to wait 7200 s. What was answered is kept"):
+    with pytest.raises(LabellerError, match="answers 429, and asks to wait 7200 s. The answers so far are stored"):
         ask(folder, server, workers=1)
     server.script = lambda number, question: None
-    assert ask(folder, server, workers=1).cost.kept.requests == 2
+    assert ask(folder, server, workers=1).cost.cached.requests == 2
 
 
 @pytest.mark.parametrize("header", ["soon", "-5", "0", "9" * 5000])
@@ -198,7 +198,7 @@ def test_what_goes_wrong_for_a_while_is_asked_again(folder, server):
 
 def test_what_stays_wrong_is_one_sentence(folder, server):
     server.script = lambda number, question: (500, {}, {"error": {"message": f"\x1b[31m broken, {KEY} was sent"}})
-    with pytest.raises(LabellerError, match=r"/v1 answers 500: .* broken, … was sent, also when asked again") as raised:
+    with pytest.raises(LabellerError, match=r"/v1 answers 500: .* broken, … was sent, also after retries") as raised:
         ask(folder, server, retries=1)
     assert KEY not in str(raised.value)
     assert "\x1b" not in str(raised.value)
@@ -206,25 +206,25 @@ def test_what_stays_wrong_is_one_sentence(folder, server):
     with pytest.raises(LabellerError, match="gave no answer in 0.2 s"):
         ask(folder, server, timeout=0.2, workers=1)
     server.script = lambda number, question: (200, {}, b"<html>a page</html>")
-    with pytest.raises(LabellerError, match="does not answer as an OpenAI-compatible endpoint does"):
+    with pytest.raises(LabellerError, match="did not answer like an OpenAI-compatible endpoint"):
         ask(folder, server)
 
 
 def test_refusals_that_last_end_it_at_once(folder, server, monkeypatch):
     server.script = lambda number, question: (401, {}, {"error": {"message": "bad key"}})
     with pytest.raises(
-        LabellerError, match=r"does not accept the key \(401: bad key\). Put the right one into FFSCOPE_LABELLER_KEY"
+        LabellerError, match=r"does not accept the key \(401: bad key\). Set FFSCOPE_LABELLER_KEY to the right one"
     ):
         ask(folder, server, workers=1)
     assert len(server.questions) == 1
     monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "")
-    with pytest.raises(LabellerError, match="wants a key"):
+    with pytest.raises(LabellerError, match="requires a key"):
         ask(folder, server, workers=1)
     assert "Authorization" not in server.headers[-1]
     with pytest.raises(LabellerError, match="has no such page or model"):
         ask(folder, server, url=f"{server.url}/elsewhere", model="x")
     server.script = lambda number, question: (307, {"Location": "http://evil.example/"}, {})
-    with pytest.raises(LabellerError, match=r"sends elsewhere \(307\)"):
+    with pytest.raises(LabellerError, match=r"redirects to another address \(307\)"):
         ask(folder, server)
 
 
@@ -275,7 +275,7 @@ def test_one_question_that_is_refused_ends_nothing(folder, server, caplog):
     server.script = too_long
     labels = ask(folder, server, workers=1)
     assert list(labels.failed) == [Memory(0, 2)]
-    assert "no labels that can be read for 1 of 5 memories, such as L0.2" in caplog.text
+    assert "no readable labels for 1 of 5 memories, such as L0.2" in caplog.text
     assert all("response_format" in question for question in server.questions[-3:])  # which was not to blame
 
 
@@ -315,7 +315,7 @@ def test_a_memory_without_an_answer_is_given_up_and_counted(folder, server):
     assert list(labels.failed) == [Memory(0, 2)]
     assert Study.open(folder).manifest["stages"]["labels"]["failed"] == ["L0.2"]
     server.script = lambda number, question: content("?")
-    with pytest.raises(LabellerError, match=r"gave no labels that can be read for 1 of 1 memories.*Try another model"):
+    with pytest.raises(LabellerError, match=r"gave no readable labels for 1 of 1 memories.*Try another model"):
         ask(folder, server, seed=5, memories=[Memory(0, 0)])
 
 
@@ -378,7 +378,7 @@ def test_answers_are_held_to_what_may_be_written():
 
 def test_the_form_that_is_asked_for_is_no_answer_when_copied(folder, server):
     server.script = lambda number, question: content(question["messages"][0]["content"]) if number != 3 else None
-    with pytest.raises(LabellerError, match=r"no labels that can be read for 1 of 1 memories.*kind of a pattern"):
+    with pytest.raises(LabellerError, match=r"no readable labels for 1 of 1 memories.*kind of a pattern"):
         ask(folder, server, memories=[Memory(1, 0)])
     labels = ask(
         folder, server, memories=[Memory(1, 0)], seed=1
@@ -434,14 +434,14 @@ def test_the_key_is_nowhere_but_in_the_request(folder, server, caplog, monkeypat
     assert "query-secret" not in said
     assert KEY not in repr(Address.parse(server.url))
     monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "sk-bad\nkey")
-    with pytest.raises(LabellerError, match="holds characters that no key has") as raised:
+    with pytest.raises(LabellerError, match="contains characters that a key cannot have") as raised:
         ask(folder, server)
     assert "sk-bad" not in str(raised.value)
 
 
 def test_a_key_is_not_sent_in_the_open(monkeypatch):
     for url in ("http://api.example.com/v1", "http://8.8.8.8", "http://134744072", "http://[2001:4860:4860::8888]"):
-        with pytest.raises(LabellerError, match="would be sent your key unencrypted"):
+        with pytest.raises(LabellerError, match="Your key would be sent to .* unencrypted"):
             Address.parse(url)
     for url in (
         "https://api.example.com",
@@ -482,14 +482,14 @@ def test_addresses():
     assert (queried.shown, queried.query) == ("https://h.org/api/v1", {"version": "1", "x": "a b"})
     assert not queried.is_loopback
     for url in ("", "ftp://h", "http://", "http://h:x", "http://h/a b", "http://[", "https://ho\u202est"):
-        with pytest.raises(LabellerError, match="is no address of a labeller. Expected one such as"):
+        with pytest.raises(LabellerError, match="is not the address of a labeller. Expected one such as"):
             Address.parse(url)
 
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "ffscope.labelling.client", raising=False)
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(LabellerError, match=r"not installed here: pip install 'ffscope\[label\]'"):
+    with pytest.raises(LabellerError, match=r"not installed: pip install 'ffscope\[label\]'"):
         Endpoint("http://localhost:1", model="x")
 
 
@@ -523,7 +523,7 @@ def test_the_environment_s_proxy_is_used_but_not_to_this_machine(folder, server,
 def test_a_redirect_is_not_followed(folder, server):
     with serving() as other:
         server.script = lambda number, question: (307, {"Location": f"{other.url}/v1/chat/completions"}, {})
-        with pytest.raises(LabellerError, match=r"sends elsewhere \(307\)"):
+        with pytest.raises(LabellerError, match=r"redirects to another address \(307\)"):
             ask(folder, server)
         assert not other.headers
 
@@ -547,7 +547,7 @@ def test_a_batch_gives_the_same_labels_as_single_questions(tmp_path, server, qui
     assert {one["completion_window"] for one in server.batches.values()} == {"24h"}
     assert "answers of batch batch_1 (in_progress)" in {progress.unit for progress in told}
     again = ask(together, server, batch=True)
-    assert (again.cost.paid, again.cost.kept.requests, len(server.batches)) == (Tokens(), 9, 2)
+    assert (again.cost.paid, again.cost.cached.requests, len(server.batches)) == (Tokens(), 9, 2)
     assert ask(together, server).cost.paid == Tokens()  # one cache for both ways
     stages = [Study.open(folder).manifest["stages"]["labels"] for folder in (singly, together)]
     assert [stage["requests"] for stage in stages] == [9, 9]
@@ -616,21 +616,21 @@ def test_malformed_answers_of_a_batch_are_asked_for_once_more(folder, server, qu
 
 def test_a_batch_that_ends_early_keeps_what_it_answered(folder, server, quick):
     server.ending = "expired"
-    with pytest.raises(LabellerError, match="ended as expired.*the same command asks for the others"):
+    with pytest.raises(LabellerError, match="ended with status expired.*the same command requests the others"):
         ask(folder, server, batch=True)
     server.ending = "completed"
     labels = ask(folder, server, batch=True)
-    assert labels.cost.kept.requests == 2
+    assert labels.cost.cached.requests == 2
     assert len(labels.patterns) == 5
 
 
 def test_a_server_without_batches_is_one_sentence(folder, server, quick):
     server.polls = 0  # it has no files either
-    with pytest.raises(LabellerError, match="may offer no batches: ask it without --labeller-batch"):
+    with pytest.raises(LabellerError, match="may not support batches: leave out --labeller-batch"):
         ask(folder, server, batch=True)
     server.polls = 2
     server.on_batch = lambda batch: server.batches.clear()  # lost at the server
-    with pytest.raises(LabellerError, match="no longer there: the same command sends its questions again"):
+    with pytest.raises(LabellerError, match="no longer exists: the same command sends its questions again"):
         ask(folder, server, batch=True)
     server.on_batch = lambda batch: None
     assert len(ask(folder, server, batch=True).patterns) == 5
@@ -645,11 +645,11 @@ def test_the_key_is_not_in_a_batch(folder, server, quick):
 
 def test_scores():
     assert balanced_accuracy(8, 10, alarms=1, others=10) == pytest.approx(0.85)
-    assert chance(3, 3, alarms=0, others=3) == pytest.approx(1 / 20)
-    assert chance(0, 5, alarms=5, others=5) == chance(0, 5, alarms=0, others=5) == 1
+    assert p_value(3, 3, alarms=0, others=3) == pytest.approx(1 / 20)
+    assert p_value(0, 5, alarms=5, others=5) == p_value(0, 5, alarms=0, others=5) == 1
     # scipy.stats.fisher_exact([[8, 2], [1, 9]], alternative="greater").pvalue
-    assert chance(8, 10, alarms=1, others=10) == pytest.approx(0.0027387764, abs=1e-7)
-    assert math.isclose(chance(10, 10, alarms=10, others=10), 1)
+    assert p_value(8, 10, alarms=1, others=10) == pytest.approx(0.0027387764, abs=1e-7)
+    assert math.isclose(p_value(10, 10, alarms=10, others=10), 1)
 
 
 def test_cost():
@@ -659,7 +659,7 @@ def test_cost():
     assert str(cost) == "2 requests, 1,000,000 tokens in, 500,000 out, 1.5000 paid; 3 from the cache"
     assert Cost().money is None
     for wrong in ("", "1", "1,x", "-1,2", "nan,1", "1,2,3"):
-        with pytest.raises(InputError, match="is no price"):
+        with pytest.raises(InputError, match="is not a price"):
             Price.parse(wrong)
 
 
@@ -672,7 +672,7 @@ def test_progress_tells_the_cost(folder, server):
 
 def test_it_says_what_is_missing(folder, server):
     for memory, error, message in (
-        (Memory(0, 3), InputError, "L0.3 has 2 triggers, and a pattern needs at least 3"),
+        (Memory(0, 3), InputError, "L0.3 has 2 triggers, but a pattern needs at least 3"),
         (Memory(7, 0), MemoryNameError, "There is no memory L7.0"),
     ):
         with pytest.raises(error, match=message):
@@ -681,7 +681,7 @@ def test_it_says_what_is_missing(folder, server):
         ask(folder, server, memories_per_layer=0)
     (folder / "labeller.sqlite").write_bytes(b"no database at all" * 100)
     with pytest.raises(
-        LabellerError, match="labeller.sqlite does not keep the labeller's answers: file is not a database"
+        LabellerError, match="labeller.sqlite cannot store the labeller's answers: file is not a database"
     ):
         ask(folder, server)
     (folder / "patterns.parquet").unlink()

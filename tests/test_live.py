@@ -23,8 +23,8 @@ from ffscope.errors import CoefficientError
 from ffscope.live import prompt
 from ffscope.live.interventions import Interventions, Target
 from ffscope.live.model import Live
-from ffscope.models.linear_parts import written
-from ffscope.models.loading import lay_out
+from ffscope.models.linear_parts import to_residual
+from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
@@ -48,7 +48,7 @@ EDIT = {"zero": ["L0.3", "L1.2"], "scale": {"L0.4": -2.5}, "set": {"L1.7": 1.5}}
 
 
 def live_of(name, tokenizer, **asked):
-    return Live(lay_out(tiny.make(name), tokenizer), **{"bos": True, **asked})
+    return Live(make_memory_model(tiny.make(name), tokenizer), **{"bos": True, **asked})
 
 
 def is_pair(model):
@@ -116,7 +116,7 @@ def test_a_link_says_what_is_done_and_is_read_back():
             ",".join(f"L1.{i}:2" for i in range(51)),
             "",
             InputError,
-            "at most 200 interventions, found 201. Take some of them away.",
+            "at most 200 interventions, found 201. Remove some of them.",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_about(tokenizer):
     assert live.spell([4, 5, 2]) == ["␣", "a", "<s>"]
 
 
-@pytest.mark.parametrize("name", tiny.TABLE)
+@pytest.mark.parametrize("name", tiny.sweep(tiny.TABLE))
 def test_every_model_can_say_what_it_is(name, tokenizer):
     about = live_of(name, None if name == "vit" else tokenizer).about()
     assert about.can_generate == (name in WRITERS)
@@ -180,7 +180,7 @@ def test_a_lens_that_is_not_there(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("name", "bos"), [*((name, True) for name in TEXTS), *((name, False) for name in ("gpt2", "t5", "bart", "olmoe"))]
+    ("name", "bos"), [*tiny.sweep(TEXTS, True), *((name, False) for name in ("gpt2", "t5", "bart", "olmoe"))]
 )
 def test_coefficients_are_those_of_one_trace_a_sentence(name, bos, tokenizer):
     live = live_of(name, tokenizer, bos=bos)
@@ -215,7 +215,7 @@ def count_passes(live, monkeypatch):
     return shapes
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", tiny.sweep(CAUSAL))
 def test_sentences_of_many_lengths_are_one_pass_of_a_causal_model(name, tokenizer, monkeypatch):
     live = live_of(name, tokenizer)
     assert live.model.causal
@@ -294,17 +294,17 @@ def test_memories_and_texts_that_are_not_there(tokenizer):
     live = live_of("llama", tokenizer, tokens=6)
     with pytest.raises(MemoryNameError, match="There is no memory L0.22. Layer 0 has memories 0 to 21."):
         live.coefficients(Memory(0, 22), [[5]])
-    with pytest.raises(InputError, match="Token id 67 is outside the vocabulary"):
+    with pytest.raises(InputError, match="Token id 67 is not in the vocabulary"):
         live.coefficients(Memory(0, 2), [[67]])
     with pytest.raises(InputError, match="The text has no tokens. Expected at least one."):
         live.text_coefficients(Memory(0, 2), "")
     with pytest.raises(InputError, match="The text has 7 tokens, BOS included; expected at most 6. Shorten it."):
         live.prompt("abcdef")
-    with pytest.raises(InputError, match="half of a character"):
+    with pytest.raises(InputError, match="half a character"):
         live.prompt("a\ud800")
     with pytest.raises(InputError, match="There is no position 6: the text has 6 tokens, BOS included"):
         live.prompt("abcde", position=6)
-    with pytest.raises(InputError, match="There is no 'input' to read. Choose one of: residual, output."):
+    with pytest.raises(InputError, match="A grid of 'input' is not available. Choose one of: residual, output."):
         live.prompt("abc", of="input")
     with pytest.raises(InputError, match="Expected 1 to 1000 memories, found 0."):
         live.prompt("abc", memories=0)
@@ -320,7 +320,7 @@ def test_similar_memories_have_the_highest_cosines(name, tokenizer, monkeypatch)
     monkeypatch.setattr("ffscope.live.why._ROWS", 7)
     live = live_of(name, None if name == "vit" else tokenizer)
     layers = [live.model.layer(i) for i in range(live.model.layers)]
-    rows = torch.cat([written(layer, layer.values()) for layer in layers])
+    rows = torch.cat([to_residual(layer, layer.values()) for layer in layers])
     names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
     cosines = torch.nn.functional.cosine_similarity(rows[names.index("L1.3")], rows)
     order = [i for i in cosines.argsort(descending=True).tolist() if names[i] != "L1.3"][:10]
@@ -373,7 +373,7 @@ def test_the_grid_is_what_a_plain_loop_reads(name, of, tokenizer, monkeypatch):
     assert all(reading.spellings[str(id)] == token for id, token in zip(reading.ids, reading.tokens, strict=True))
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", tiny.sweep(TEXTS))
 def test_the_distribution_is_the_models_own_before_and_after(name, tokenizer):
     live = live_of(name, tokenizer)
     inputs = inputs_of(live.model, TEXT)
@@ -431,7 +431,7 @@ def test_steps_are_of_the_run_with_the_interventions(tokenizer):
 WIDE = {"zero": ["L0.3"], "scale": {"L1": -2.5}, "set": {"L0.7": 1.5}}
 
 
-@pytest.mark.parametrize("name", [*TEXTS])
+@pytest.mark.parametrize("name", tiny.sweep(TEXTS))
 @pytest.mark.parametrize("positions", ["", "-1", "0,3,-2"])
 def test_whole_layers_and_positions_are_those_of_an_edit(name, positions, tokenizer):
     live = live_of(name, tokenizer)
@@ -473,12 +473,14 @@ def test_positions_that_are_not_there(tokenizer):
     for ask in (live.prompt, live.generate, live.memories):
         with pytest.raises(InputError, match="There is no position 40: the text has 12 tokens"):
             ask(TEXT, interventions=wrong)
-    with pytest.raises(InputError, match="Expected positions as whole numbers, such as 0,3 or -1"):
+    with pytest.raises(InputError, match="Expected positions as integers, such as 0,3 or -1"):
         Interventions.parse("L0", positions="1-3")
     with pytest.raises(InputError, match="at most 200 positions, found 201"):
         Interventions(positions=tuple(range(201)))
     pair = live_of("t5", tokenizer)
-    with pytest.raises(InputError, match="a position of the text is none of the new text. Intervene at all positions"):
+    with pytest.raises(
+        InputError, match="positions of the text do not exist in the new text. Intervene at all positions"
+    ):
         pair.generate(TEXT, interventions=Interventions.parse("L0", positions="1"), new_tokens=3)
 
 
@@ -507,17 +509,17 @@ def test_numbers_that_are_not_finite_are_refused(tokenizer):
     live.model.model.half()
     many = Interventions(set=tuple((Target(0, i), 1e6) for i in range(22)))
     for asked in (live.prompt, lambda *given, **named: live.why(*given, a="a", b="b", **named)):
-        with pytest.raises(CoefficientError, match="not finite in layer 0.*intervene with smaller numbers"):
+        with pytest.raises(CoefficientError, match="finite numbers in layer 0.*Intervene with smaller numbers"):
             asked(TEXT, interventions=many)
 
 
 def test_models_that_cannot_be_read(tokenizer):
     blind = live_of("vit", None)
-    with pytest.raises(InputError, match="takes pixel_values, not text"):
+    with pytest.raises(InputError, match="Expected pixel_values for this model, found text"):
         blind.prompt(TEXT)
-    with pytest.raises(InputError, match="without a tokenizer"):
+    with pytest.raises(InputError, match="has no tokenizer"):
         live_of("llama", None).prompt(TEXT)
-    headless = lay_out(tiny.make("gpt2").transformer, tokenizer)
+    headless = make_memory_model(tiny.make("gpt2").transformer, tokenizer)
     for asked in (Live(headless, bos=True).prompt, lambda text: Live(headless, bos=True).why(text, a="a", b="b")):
         with pytest.raises(LensError, match="has no unembedding"):
             asked(TEXT)
@@ -530,7 +532,7 @@ def parts(why):
     return why.start + why.bias + sum(layer.ff + layer.rest for layer in why.layers)
 
 
-@pytest.mark.parametrize("name", PRE_NORM)
+@pytest.mark.parametrize("name", tiny.sweep(PRE_NORM))
 def test_the_parts_add_up_to_the_difference(name, tokenizer):
     live = live_of(name, tokenizer)
     for position in (-1, 2):
@@ -599,7 +601,7 @@ def sizes_of(model, trace, position):
         f"L{layer}.{i}": (m.abs() * row.norm()).item()
         for layer, coefficients in zip(trace.layers, trace.coefficients, strict=True)
         for i, (m, row) in enumerate(
-            zip(coefficients[0, position], written(model.layer(layer), model.values(layer)).float(), strict=True)
+            zip(coefficients[0, position], to_residual(model.layer(layer), model.values(layer)).float(), strict=True)
         )
     }
 
@@ -661,7 +663,7 @@ def test_the_pushes_on_a_token_are_those_of_the_weights(name, tokenizer):
     assert ranked.logit == pytest.approx(trace.logits[0, -1, ranked.target.id].item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", tiny.sweep(TEXTS))
 def test_every_model_ranks_its_memories(name, tokenizer):
     live = live_of(name, tokenizer)
     ranked = live.memories(TEXT, count=5)
@@ -701,18 +703,18 @@ def test_a_cap_is_taken_off_and_told(tokenizer):
 
 @pytest.mark.parametrize("name", POST_NORM)
 def test_norms_between_blocks_leave_no_direct_pushes(name, tokenizer):
-    with pytest.raises(LensError, match="a norm stands between the blocks, so no memory pushes the logits directly"):
+    with pytest.raises(LensError, match="has a norm between its blocks, so no memory pushes the logits directly"):
         live_of(name, tokenizer).why(TEXT, a="a", b="b")
 
 
 def test_a_head_with_an_activation_leaves_no_direct_pushes(tokenizer):
-    with pytest.raises(LensError, match="stands more than a norm and a projection"):
+    with pytest.raises(LensError, match="Expected only a norm and a projection"):
         live_of("modernbert", tokenizer).why(TEXT, a="a", b="b")
 
 
 def test_in_low_precision(tokenizer):
     model = tiny.make("olmo2").half()
-    live = Live(lay_out(model, tokenizer), bos=True)
+    live = Live(make_memory_model(model, tokenizer), bos=True)
     why = live.why(TEXT, a="a", b="b")
     largest = max(abs(layer.ff) + abs(layer.rest) for layer in why.layers)
     assert abs(parts(why) - why.difference) < 0.05 * largest
@@ -757,9 +759,9 @@ def test_tokens_are_named_by_text_or_id(words):
     assert (why.a.id, why.a.token, why.b.id, why.b.token) == (13, "Paris", 14, "␣Paris")
     assert live.why("Paris is", a="#14", b="<unk>").a.token == "␣Paris"
     assert live.why("Paris is", a="␣Paris", b="Paris").a.id == 14
-    with pytest.raises(InputError, match="'sis' is not one token.*Its pieces are: s is. Choose one of them"):
+    with pytest.raises(InputError, match="'sis' is not one token.*Its tokens are: s is. Choose one of them"):
         live.why("Paris", a="sis", b="is")
-    with pytest.raises(InputError, match="'Q' is not one token.*Its pieces are: <unk>."):
+    with pytest.raises(InputError, match="'Q' is not one token.*Its tokens are: <unk>."):
         live.why("Paris", a="Q", b="is")
     with pytest.raises(InputError, match="There is no token #67. This model has tokens #0 to #66."):
         live.why("Paris", a="#67", b="is")
@@ -767,9 +769,9 @@ def test_tokens_are_named_by_text_or_id(words):
         live.why("Paris", a="", b="is")
     with pytest.raises(InputError, match="Both tokens are 'is'"):
         live.why("Paris", a="is", b="is")
-    with pytest.raises(InputError, match="half of a character"):
+    with pytest.raises(InputError, match="half a character"):
         live.why("Paris", a="\ud800", b="is")
-    with pytest.raises(LensError, match="read with the norm lens; found 'raw'"):
+    with pytest.raises(LensError, match="Expected the norm lens, .*; found 'raw'"):
         live.why("Paris", a="is", b="Paris", lens="raw")
 
 
@@ -829,10 +831,10 @@ def hostile(model):
     return model
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", tiny.sweep(WRITERS))
 def test_generated_text_is_greedy(name, tokenizer, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that its warnings are heard here
-    live = Live(lay_out(hostile(tiny.make(name)), tokenizer), bos=True)
+    live = Live(make_memory_model(hostile(tiny.make(name)), tokenizer), bos=True)
     held = copy.deepcopy(live.model.model.generation_config.to_dict())
     made = live.generate(TEXT, interventions=CHANGED, new_tokens=12)
     plain(made)
@@ -864,9 +866,7 @@ def test_what_cannot_be_generated(tokenizer):
     live = live_of("gpt2", tokenizer)
     with pytest.raises(InputError, match="Expected 1 to 100 new tokens, found 101."):
         live.generate(TEXT, new_tokens=101)
-    with pytest.raises(
-        InputError, match="30 new tokens are asked for, and 12 stand before them.*this model takes 41 in all"
-    ):
+    with pytest.raises(InputError, match="30 new tokens after 12, .*this model takes at most 41 in all"):
         live.generate(TEXT, new_tokens=30)
     assert len(live.generate(TEXT, new_tokens=29).before) <= 29
     with pytest.raises(MemoryNameError, match="There is no memory L0.99"):

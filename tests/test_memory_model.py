@@ -232,8 +232,8 @@ def test_an_encoder_decoder_reads_the_same_text_in_both_stacks():
         ({"set": {"L0.1": float("nan")}}, r"Expected a finite number for L0\.1, found nan"),
         ({"scale": {"L0.1": "2"}}, "Expected a finite number for L0.1, found '2'"),
         ({"zero": [3]}, "3 is not a memory's name"),
-        ({"positions": 1.5, "zero": ["L0.1"]}, "Expected positions as whole numbers"),
-        ({"scale": ["L0.1"]}, "Expected `scale` as memories with their numbers"),
+        ({"positions": 1.5, "zero": ["L0.1"]}, "Expected positions as integers"),
+        ({"scale": ["L0.1"]}, "Expected `scale` as a dictionary from memories to numbers"),
     ],
 )
 def test_edits_that_make_no_sense(edit, message):

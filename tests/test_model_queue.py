@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ffscope.errors import InputError
-from ffscope.web.model_queue import Busy, Left, ModelQueue, NoModel, NoRoom
+from ffscope.web.model_queue import CancelledQuestion, ModelQueue, NoModel, OutOfMemory, QueueFull
 
 
 class Echo:
@@ -20,8 +20,8 @@ async def here():
     return False
 
 
-def ask(queue, question, ticket="", is_gone=here):
-    return asyncio.run(queue.ask(question, ticket=ticket, is_gone=is_gone))
+def ask(queue, question, ticket="", is_disconnected=here):
+    return asyncio.run(queue.ask(question, ticket=ticket, is_disconnected=is_disconnected))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_one_at_a_time_in_order(queue):
         return question
 
     async def many():
-        await asyncio.gather(*(queue.ask(work(number), ticket="", is_gone=here) for number in range(20)))
+        await asyncio.gather(*(queue.ask(work(number), ticket="", is_disconnected=here) for number in range(20)))
 
     asyncio.run(many())
     assert max(most) == 1
@@ -72,13 +72,13 @@ def test_a_ticket_tells_how_many_are_in_front(queue):
 
     async def many():
         asked = [
-            asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket=f"t{i}", is_gone=here))
+            asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket=f"t{i}", is_disconnected=here))
             for i in range(3)
         ]
         await asyncio.sleep(0.05)
-        places.extend(queue.place(f"t{i}").ahead for i in range(3))
-        places.append(queue.place("other").ahead)
-        places.append(queue.place().waiting)
+        places.extend(queue.status(f"t{i}").ahead for i in range(3))
+        places.append(queue.status("other").ahead)
+        places.append(queue.status().waiting)
         go.set()
         await asyncio.gather(*asked)
 
@@ -98,8 +98,8 @@ def test_who_leaves_is_not_answered_and_stops_the_model(queue):
     async def gone():
         return begun.is_set()
 
-    with pytest.raises(Left):
-        ask(queue, long, is_gone=gone)
+    with pytest.raises(CancelledQuestion):
+        ask(queue, long, is_disconnected=gone)
     assert stopped.wait(5)
     assert ask(queue, lambda live, stop: 1) == 1
 
@@ -108,8 +108,8 @@ def test_who_leaves_while_waiting_is_never_asked(queue):
     go, asked = threading.Event(), []
 
     async def many():
-        first = asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket="", is_gone=here))
-        second = asyncio.create_task(queue.ask(lambda live, stop: asked.append(1), ticket="", is_gone=here))
+        first = asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket="", is_disconnected=here))
+        second = asyncio.create_task(queue.ask(lambda live, stop: asked.append(1), ticket="", is_disconnected=here))
         await asyncio.sleep(0.05)
         second.cancel()
         await asyncio.sleep(0.05)
@@ -118,7 +118,7 @@ def test_who_leaves_while_waiting_is_never_asked(queue):
 
     asyncio.run(many())
     assert not asked
-    assert queue.place().waiting == 0
+    assert queue.status().waiting == 0
 
 
 def test_too_many_are_sent_away(queue):
@@ -129,13 +129,13 @@ def test_too_many_are_sent_away(queue):
         go.wait(5)
 
     async def many():
-        asked = [asyncio.create_task(queue.ask(wait, ticket="", is_gone=here))]
+        asked = [asyncio.create_task(queue.ask(wait, ticket="", is_disconnected=here))]
         await asyncio.to_thread(begun.wait, 5)
-        asked += [asyncio.create_task(queue.ask(wait, ticket="", is_gone=here)) for _ in range(100)]
+        asked += [asyncio.create_task(queue.ask(wait, ticket="", is_disconnected=here)) for _ in range(100)]
         await asyncio.sleep(0.2)
         try:
-            with pytest.raises(Busy, match="100 questions"):
-                await queue.ask(wait, ticket="", is_gone=here)
+            with pytest.raises(QueueFull, match="100 questions"):
+                await queue.ask(wait, ticket="", is_disconnected=here)
         finally:
             go.set()
         await asyncio.gather(*asked)
@@ -154,10 +154,10 @@ def test_without_a_model_and_with_one_that_cannot_be_loaded_it_says_why():
     reports = []
     queue = ModelQueue(broken, report=reports.append)
     queue.start()
-    assert queue.place().state == "loading"
+    assert queue.status().state == "loading"
     with pytest.raises(NoModel, match="could not be loaded: a broken file"):  # asked while it is loading
         ask(queue, lambda live, stop: 1)
-    assert queue.place().state == "failed"
+    assert queue.status().state == "failed"
     with pytest.raises(NoModel, match="a broken file"):
         ask(queue, lambda live, stop: 1)
     assert reports == ["The model could not be loaded: a broken file"]
@@ -174,7 +174,7 @@ def test_it_says_when_prompts_can_be_asked_and_prepares_each_answer_in_the_model
     for _ in range(2):
         ask(queue, lambda live, stop: None)
     queue.close()
-    assert reports == ["The model is loaded (wiki<001B>16, cpu); prompts can be asked now."]
+    assert reports == ["The model is loaded (wiki<001B>16, cpu); prompts can be run now."]
     assert prepared == ["model", "model"]
 
 
@@ -190,9 +190,9 @@ def test_those_who_wait_are_told_when_the_explorer_ends():
         return "stopped"
 
     async def many():
-        first = asyncio.create_task(queue.ask(long, ticket="", is_gone=here))
+        first = asyncio.create_task(queue.ask(long, ticket="", is_disconnected=here))
         await asyncio.to_thread(begun.wait, 5)
-        second = asyncio.create_task(queue.ask(long, ticket="", is_gone=here))
+        second = asyncio.create_task(queue.ask(long, ticket="", is_disconnected=here))
         await asyncio.sleep(0.05)
         queue.close()
         return await asyncio.gather(first, second, return_exceptions=True)
@@ -200,7 +200,7 @@ def test_those_who_wait_are_told_when_the_explorer_ends():
     answered, refused = asyncio.run(many())
     assert answered == "stopped"
     assert isinstance(refused, NoModel)
-    assert "is ending" in str(refused)
+    assert "is shutting down" in str(refused)
 
 
 def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):
@@ -212,7 +212,7 @@ def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):
 
     with pytest.raises(RuntimeError, match="StopIteration"):
         ask(queue, odd(StopIteration()))
-    with pytest.raises(NoRoom):
+    with pytest.raises(OutOfMemory):
         ask(queue, odd(MemoryError()))
 
     def ending():
@@ -228,8 +228,8 @@ def test_who_left_just_before_the_end_disturbs_nobody():
     queue = ModelQueue(lambda: time.sleep(0.3) or Echo())
 
     async def many():
-        gone = asyncio.create_task(queue.ask(lambda live, stop: 1, ticket="", is_gone=here))
-        stays = asyncio.create_task(queue.ask(lambda live, stop: 2, ticket="", is_gone=here))
+        gone = asyncio.create_task(queue.ask(lambda live, stop: 1, ticket="", is_disconnected=here))
+        stays = asyncio.create_task(queue.ask(lambda live, stop: 2, ticket="", is_disconnected=here))
         await asyncio.sleep(0.05)
         queue._jobs[0].answer.cancel()
         queue.close()

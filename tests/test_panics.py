@@ -189,7 +189,7 @@ def test_damaged_model_files_are_a_sentence(tmp_path, tokenizer):
 )
 def test_hostile_gguf_is_a_sentence(tmp_path, content):
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + content)
-    with pytest.raises(SourceError, match="damaged, cut short, or of an architecture"):
+    with pytest.raises(SourceError, match="damaged, truncated, or of an architecture"):
         load(tmp_path / "model.gguf")
 
 

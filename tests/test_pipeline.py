@@ -22,11 +22,10 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, options_of, run, triggers
 from ffscope.progress import no_progress
-from ffscope.report.drawn_figure import DrawnFigure
 from ffscope.stages.mutation import MutationOptions
 from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
-from studies import make_study, write_corpus
+from studies import make_study, undrawn, write_corpus
 
 SEARCHING = SearchOptions(top=6)
 STAGES = [stage.name for stage in stages_in_run()]
@@ -52,9 +51,8 @@ def accounts(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures():
-    """Drawing takes longer than all else of such a study, and is tested with the report."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DrawnFigure, "save", lambda self, path, form: path.write_text(f"{self.name} as {form}"))
+    """They are tested with the report."""
+    with undrawn():
         yield
 
 
@@ -169,7 +167,7 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     assert composition["matches"].null_count == composition.num_rows
     assert composition["active"].null_count == 0
     page = study.path("report.html").read_text()
-    assert "What could not be done" in page
+    assert "Stages left out" in page
     assert "has no unembedding" in page
     assert {"mutation", "active", "patterns", "pattern_examples"} == set(
         json.loads(study.path("summary.json").read_text())
@@ -264,7 +262,7 @@ def test_the_command_makes_a_study_and_says_what_it_shows(saved, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     asked = [part for name, number in ASKED.items() for part in (f"--{name.replace('_', '-')}", number)]
     said = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *asked)
-    assert len(re.findall("^• ", said, re.MULTILINE)) == 6
+    assert len(re.findall("^• ", said, re.MULTILINE)) == 9
     assert f"{tmp_path / 'study' / 'report.html'}" in said
     by_stage = tmp_path / "by-stage"
     command("triggers", saved, "--corpus", corpus, "--out", by_stage, "--top", 6)
@@ -281,7 +279,7 @@ def test_a_model_that_has_moved_is_named(saved, tmp_path):
     command("triggers", saved, "--corpus", corpus, "--out", tmp_path / "study")
     os.rename(saved, tmp_path / "moved")
     result = CliRunner().invoke(app, ["values", str(tmp_path / "study")])
-    assert "name another place with --model" in str(result.exception)
+    assert "name another one with --model" in str(result.exception)
     assert "values.parquet" in command("values", tmp_path / "study", "--model", tmp_path / "moved")
 
 

@@ -19,7 +19,7 @@ import tiny
 from ffscope import read
 from ffscope.options.fields import Help
 from ffscope.queries.layer import layer_rows
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 from ffscope.queries.tables import reading
 from ffscope.report import catalogue
 from ffscope.stages import registry
@@ -28,17 +28,27 @@ from ffscope.study.schemas import SCHEMAS
 from studies import make_study
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
+# All that the tests ask of the environment with the plugin, in one process.
 LOOK = """
 import json, sys
+from contextlib import nullcontext
 from pathlib import Path
 sys.path.insert(0, {tests!r})
+from command_line import ffscope
+from studies import undrawn
+outputs = {{}}
+for words in {commands!r}:
+    with undrawn() if words[0] == "run" else nullcontext():
+        result = ffscope(*words)
+    assert result.returncode == 0, result.stderr
+    outputs[" ".join(words)] = result.stdout
 from explorer import app_of, client_of
 from ffscope.report.catalogue import figures
 with client_of(app_of(Path({study!r}))) as client:
     about = json.loads(client.get("/L0").text.split('id="about"')[1].split(">", 1)[1].split("</script>")[0])
     pages = {{path: client.get(path).json() for path in ("/index.json", "/L0.json", {memory!r})}}
     found = client.get("/search.json", params={{"one_document": "0.01..", "sort": "-one_document"}}).json()
-print(json.dumps({{"pages": pages, "about": about, "found": found, "figures": list(figures())}}))
+print(json.dumps({{"outputs": outputs, "pages": pages, "about": about, "found": found, "figures": list(figures())}}))
 """
 
 
@@ -60,12 +70,35 @@ def study(tokenizer, tmp_path_factory):
     return make_study(read(tiny.make("opt"), tokenizer, source="tiny/opt"), tmp_path_factory.mktemp("study"))
 
 
-def called(python, *words, **more):
+@pytest.fixture(scope="module")
+def installed(python, study, tokenizer, tmp_path_factory):
+    """What ffscope prints and shows where the plugin is installed."""
+    folder = tmp_path_factory.mktemp("run")
+    tiny.make("opt").save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    small = "--top 4 --examples 10 --mutation-memories 1 --mutation-triggers 2 --encoder model"
+    commands = [
+        "--help",
+        "documents --help",
+        f"documents {study.folder}",
+        f"report {study.folder}",
+        f"search {study.folder} --where one_document=0.01.. --sort one_document --json",
+        f"search {study.folder} --where one_document=0.01..",
+        f"run {folder}/model --corpus {study.settings['corpus']} --out {folder}/study {small}",
+    ]
+    code = LOOK.format(
+        tests=str(Path(__file__).parent),
+        commands=[command.split() for command in commands],
+        study=str(study.folder),
+        memory="/L{}/{}.json".format(*min(expected_shares(study))),
+    )
     environment = {**os.environ, "PYTHONPATH": str(Path(registry.__file__).parents[2]), "COLUMNS": "120"}
-    command = [str(python), *map(str, words)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, **more)
+    result = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=200, env=environment)
     assert result.returncode == 0, result.stderr
-    return result.stdout
+    answers = json.loads(result.stdout)
+    answers["outputs"] = [answers["outputs"][command] for command in commands]
+    answers["run"] = folder / "study"
+    return answers
 
 
 def expected_shares(study):
@@ -77,49 +110,37 @@ def expected_shares(study):
     return {name: max(map(some.count, some)) / len(some) for name, some in stands.items()}
 
 
-def test_an_installed_stage_is_everywhere(python, study):
-    assert "documents" in called(python, "-m", "ffscope", "--help")
-    assert "largest share of a memory's triggers" in called(python, "-m", "ffscope", "documents", "--help")
-    assert "one_document.parquet" in called(python, "-m", "ffscope", "documents", study.folder)
+def test_an_installed_stage_is_everywhere(installed, study):
+    top_help, stage_help, wrote, _, found, listed, _ = installed["outputs"]
+    assert "documents" in top_help
+    assert "largest share of a memory's triggers" in stage_help
+    assert "one_document.parquet" in wrote
     rows = pq.read_table(study.path("one_document.parquet")).to_pylist()
     shares = {(row["layer"], row["memory"]): row["share"] for row in rows}
     assert shares == pytest.approx(expected_shares(study))
-    called(python, "-m", "ffscope", "report", study.folder)
     assert "Triggers of a memory that come from one document" in study.path("report.html").read_text()
     assert "one_document" in json.loads(study.path("summary.json").read_text())
-    where = ("--where", "one_document=0.01..", "--sort", "one_document", "--json")
-    matches = json.loads(called(python, "-m", "ffscope", "search", study.folder, *where))
-    best = matches["rows"][0]["measures"]["one_document"]
+    best = json.loads(found)["rows"][0]["measures"]["one_document"]
     assert best == pytest.approx(max(shares.values()))
-    assert "one_document" in called(python, "-m", "ffscope", "search", study.folder, "--where", "one_document=0.01..")
+    assert "one_document" in listed
 
 
-def test_an_installed_stage_is_on_the_pages(python, study):
-    called(python, "-m", "ffscope", "documents", study.folder)
-    memory = min(expected_shares(study))
-    code = LOOK.format(
-        tests=str(Path(__file__).parent), study=str(study.folder), memory=f"/L{memory[0]}/{memory[1]}.json"
-    )
-    seen = json.loads(called(python, "-c", code))
-    overview, layer, page = seen["pages"].values()
+def test_an_installed_stage_is_on_the_pages(installed, study):
+    overview, layer, page = installed["pages"].values()
     assert "one_document" in overview["layers"][0]
     assert "one_document" in layer["columns"]
-    assert "one_document" in [measure["name"] for measure in seen["about"]["measures"]]
+    assert "one_document" in [measure["name"] for measure in installed["about"]["measures"]]
     panel = next(panel for panel in page["panels"] if panel["stage"] == "documents")
     assert (panel["title"], panel["kind"]) == ("Documents", "text")
     assert "of its triggers come from document" in panel["data"]
-    assert seen["found"]["count"] == len(expected_shares(study))
-    assert seen["figures"][-1] == "one_document"
+    assert installed["found"]["count"] == len(expected_shares(study))
+    assert installed["figures"][-1] == "one_document"
+    assert overview["findings"][-1]["finding"] == "Triggers of a memory in one document, best layer"
+    assert overview["figures"][-1]["how_to_read"].startswith("Bar: median")
 
 
-def test_a_run_includes_an_installed_stage(python, study, tokenizer, tmp_path):
-    tiny.make("opt").save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    corpus = study.settings["corpus"]
-    small = ("--top", 4, "--examples", 10, "--mutation-memories", 1, "--mutation-triggers", 2, "--encoder", "model")
-    words = ("run", tmp_path / "model", "--corpus", corpus, "--out", tmp_path / "study", *small)
-    called(python, "-m", "ffscope", *words)
-    manifest = json.loads((tmp_path / "study" / "study.json").read_text())
+def test_a_run_includes_an_installed_stage(installed):
+    manifest = json.loads((installed["run"] / "study.json").read_text())
     assert manifest["stages"]["documents"]["done"]
 
 
@@ -256,6 +277,10 @@ def series(source):
 
 
 FIGURE = Figure(name="broken", title="Broken", series=series, sentence=lambda entry: "No.")
+UNEXPLAINED = Figure(name="bare", title="Bare", series=series, sentence=lambda entry: "No.", chart=lambda entry: None)
+UNFINISHED = Figure(
+    name="odd", title="Odd", series=lambda source: {}, sentence=lambda entry: "No.", findings=lambda entry: ["one"]
+)
 """
 
 
@@ -263,7 +288,9 @@ def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkey
     (tmp_path / "broken_stage.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
     table = Table("watching", "example", (Column("example", "int32"),))
-    bad = Stage(name="bad", help="Fails.", rows="broken_stage:rows", figures=("broken_stage:FIGURE",))
+    names = ("FIGURE", "UNEXPLAINED", "UNFINISHED", "rows")
+    figures = tuple(f"broken_stage:{name}" for name in names)
+    bad = Stage(name="bad", help="Fails.", rows="broken_stage:rows", figures=figures)
     watching = Stage(name="watching", help="Fails.", observe="broken_stage:observer", tables=(table,))
     rows = {**registry.stages(), "bad": bad, "watching": watching}
     monkeypatch.setattr("ffscope.pipeline.stages_in_run", lambda: [row for row in rows.values() if row.in_run])
@@ -277,7 +304,10 @@ def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkey
     assert (entries["watching"]["done"], entries["watching"]["why"]) == (False, "RuntimeError: nothing to see")
     assert all(study.has(name) for name in ("composition", "refinement", "patterns", "report"))
     assert "The figure broken is left out: ValueError" in caplog.text
-    assert "broken" not in json.loads(study.path("summary.json").read_text())
+    assert "UNEXPLAINED of the stage bad is left out: it has a chart and no how_to_read" in caplog.text
+    assert "The figure odd is left out: TypeError: expected a Finding, found str" in caplog.text
+    assert "rows of the stage bad is left out: expected a Figure, found function" in caplog.text
+    assert {"broken", "bare", "odd"}.isdisjoint(json.loads(study.path("summary.json").read_text()))
 
 
 def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(study, monkeypatch, caplog):
@@ -297,7 +327,7 @@ def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(stu
     with reading(study.folder) as tables:
         monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
         fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
-        found = search(tables, Wanted.parse({"often": "no", "half": "1..2"}))
+        found = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
         assert found.count == list(fired.values()).count(False)
         assert all("lost" not in match.measures for match in found.rows)
         assert {type(match.measures["half"]) for match in found.rows} <= {float}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer import app_of, client_of, explored_study
+from explorer import app_of, client_of
 from ffscope.errors import SourceError
 from ffscope.report.command import reproduce
 from ffscope.report.page import write_report
@@ -17,6 +17,7 @@ from ffscope.web.app import make_app
 from ffscope.web.export import export
 from ffscope.web.guard import Rules
 from ffscope.web.model_queue import ModelQueue
+from studies import copy_of
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,10 @@ def test_a_text_is_no_hubs_and_a_folder_that_is_there_is_none_either(tmp_path, m
 
 
 @pytest.fixture(scope="module")
-def secret(tmp_path_factory, tokenizer):
+def secret(explored, tmp_path_factory):
     """A study whose every source lies in a folder that nobody need know of, and whose stages say so."""
     folder = tmp_path_factory.mktemp("secret")
-    made = explored_study(tokenizer, folder)
+    made = copy_of(explored, folder)
     manifest = json.loads((made.folder / "study.json").read_text())
     manifest["model"]["source"] = str(folder / "model")
     manifest["corpus"]["source"] = manifest["settings"]["corpus"] = str(folder / "mails.jsonl")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pyarrow.parquet as pq
@@ -11,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tiny
+from command_line import ffscope
 from ffscope import read
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
@@ -19,7 +18,7 @@ from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
 from ffscope.queries.gist import gist
 from ffscope.queries.memory import memory_page
-from ffscope.queries.patterns import Found
+from ffscope.queries.patterns import AnnotatedPattern
 
 HOSTILE = "Hi <script>alert</script> [bold]you. A\x1b[31mb \u202eevil. Plain <b>end</b>."
 
@@ -56,11 +55,11 @@ def test_a_page_has_the_triggers_and_their_text(study):
         (None, ["a"], False, "promotes a"),
         (["topic"], None, False, "Fires on: topic"),
         (["topic"], [], False, "Fires on: topic"),
-        (None, None, False, "Its patterns and its value have not been read yet."),
+        (None, None, False, "Its patterns and its value have not been computed yet."),
     ],
 )
 def test_a_gist_says_what_is_known(patterns, promotes, dead, line):
-    known = patterns and [Found("machine", "shallow", text, [1], None, None) for text in patterns]
+    known = patterns and [AnnotatedPattern("machine", "shallow", text, [1], None, None) for text in patterns]
     assert gist(known, promotes, dead=dead) == line
 
 
@@ -116,7 +115,5 @@ def test_no_name_in_a_study_is_obeyed_by_a_terminal(study, tmp_path):
     manifest["model"]["source"] = "\x1b]0;pwn\x07\u202e"
     (copy / "study.json").write_text(json.dumps(manifest))
     for command in (["show", str(copy), "L0.2"], ["values", str(copy)]):
-        result = subprocess.run(
-            [sys.executable, "-m", "ffscope", *command], capture_output=True, text=True, timeout=120
-        )
+        result = ffscope(*command)
         assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout + result.stderr)

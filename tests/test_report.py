@@ -17,7 +17,9 @@ import ffscope
 import tiny
 from explorer import app_of, client_of
 from ffscope import read
+from ffscope.cases import CASE_MEANINGS
 from ffscope.errors import StudyError
+from ffscope.glossary import GLOSSARY
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run
@@ -28,14 +30,15 @@ from ffscope.report.agreement_by_probability import bin_edges
 from ffscope.report.catalogue import figures
 from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, draw, draw_all
+from ffscope.report.figure import Finding
 from ffscope.report.page import write_report
-from ffscope.report.summary import headlines, sentence, summarise
-from ffscope.report.wording import percent
+from ffscope.report.summary import findings, sentence, summarise
+from ffscope.report.wording import by_depth, compare, percent, trend
 from ffscope.stages.registry import stages
 from ffscope.stages.stage import Stage
 from ffscope.study.folder import Study
 from ffscope.study.public import public
-from studies import make_study, write_corpus
+from studies import make_study, undrawn, write_corpus
 
 FIGURES = {
     "patterns": 2,
@@ -54,7 +57,7 @@ FIGURES = {
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, tokenizer):
     model = read(tiny.make("llama"), tokenizer, source="tiny/<i>llama<i>")
-    return make_study(model, tmp_path_factory.mktemp("study"), hostile=True)
+    return make_study(model, tmp_path_factory.mktemp("study"), hostile=True, drawn=True)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +248,7 @@ def test_a_figure_draws_itself_in_a_notebook(summary):
 def test_a_figure_that_is_not_there_is_named(summary):
     with pytest.raises(StudyError, match="no figure 'case'. The figures are: patterns, mutation, agreement"):
         draw("case", summary)
-    with pytest.raises(StudyError, match="has nothing for the figure 'cases' yet. It has: agreement"):
+    with pytest.raises(StudyError, match="has no data for the figure 'cases' yet. It has data for: agreement"):
         draw("cases", {"agreement": summary["agreement"]})
 
 
@@ -259,7 +262,7 @@ class Page(HTMLParser):
         self.attributes += attrs
 
     def handle_data(self, data):
-        self.text += data
+        self.text += data.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_the_report_is_one_page_that_runs_nothing_and_fetches_nothing(study):
@@ -284,8 +287,73 @@ def test_the_report_says_what_each_figure_shows(study, summary):
     page.feed(study.path("report.html").read_text())
     for name in FIGURES:
         assert sentence(name, summary) in page.text
-    assert len(headlines(summary)) == 6
+    for row in findings(summary):
+        assert all(vars(row).values())
+        for cell in vars(row).values():
+            assert cell in page.text
+    assert len(findings(summary)) == 9
     assert reproduce(public(study)) in page.text
+
+
+def test_every_figure_has_a_title_and_says_how_to_read_it(study, summary):
+    page = Page()
+    page.feed(study.path("report.html").read_text())
+    for name, number in FIGURES.items():
+        figure = figures()[name]
+        assert f"Figure {number}. {figure.title}" in page.text
+        assert figure.how_to_read in page.text
+        assert draw(name, summary).spec["title"]["text"] == figure.title
+    assert all(figure.how_to_read for figure in figures().values() if figure.chart)
+
+
+def test_every_term_is_explained_once_and_before_the_figures(study):
+    text = study.path("report.html").read_text()
+    page = Page()
+    page.feed(text)
+    for term, meaning in GLOSSARY.items():
+        assert page.text.count(f"{term}{meaning}") == 1
+        assert text.count(f"<dfn>{term}</dfn>") == (2 if term in CASE_MEANINGS else 1)
+        assert text.index(f"<dfn>{term}</dfn>") < text.index('id="findings"')
+    figure = Page()
+    figure.feed(text[text.index('<figure id="cases">') :].partition("</figure>")[0])
+    assert all(f"{case}{meaning[0].upper()}{meaning[1:]}." in figure.text for case, meaning in CASE_MEANINGS.items())
+    assert "<dfn>" not in text[text.index("<footer>") :]
+
+
+def test_readings_compare_with_the_paper():
+    assert [compare(value, 0.6, 0.8) for value in (0.6, 0.9, 0.3, 0.99, None)] == [
+        "as in the paper",
+        "close to the paper",
+        "lower than in the paper",
+        "higher than in the paper",
+        "nothing to compare",
+    ]
+    assert trend((0, 0.1), (5, 0.2), expected="rises") == "rises with depth, as in the paper"
+    assert trend((0, 0.1), (5, 0.1), expected="rises") == "does not change with depth, unlike in the paper"
+    assert trend((0, 0.1), (5, 0.2), expected="falls") == "rises with depth, unlike in the paper"
+    assert trend((3, 0.1), (3, 0.1), expected="falls") == "in one layer only, no trend"
+    assert trend((0, 0.1), (5, 0.5), expected="rises", top=(0.9, 0.9)).endswith("as in the paper; lower at the top")
+    assert trend((0, 0.1), (5, 0.8), expected="rises", top=(0.9, 0.9)) == "rises with depth, as in the paper"
+    assert by_depth((3, 0.1), (3, 0.1)) == "10 % in layer 3"
+
+
+def test_findings_are_right_for_other_numbers_than_ours(summary):
+    layers = len(summary["mutation"]["layer"])
+    changes = {"first": -0.5, "last": -0.2, "random": -0.1}
+    same = {name: {"value": [change] * layers} for name, change in changes.items()}
+    last, first = findings(altered(summary, "mutation", **same))
+    assert last.reading == "drop does not change with depth, unlike in the paper"
+    assert first.reading == (
+        "first token matters no less than the last, unlike in the paper; drop higher than in the paper"
+    )
+    none = {part: [0.0] * layers for part in ("value", "low", "high")}
+    (agreement,) = findings(altered(summary, "agreement", agreement=none))
+    assert agreement.model.endswith("0 × chance")
+    assert agreement.reading == "not clearly above chance; lower than in the paper"
+    shares = {"residual": 0.7, "agreement": 0.2, "composition": 0.09, "ffn": 0.01}
+    residual, ffn = findings(altered(summary, "cases", **{name: {"value": [x] * layers} for name, x in shares.items()}))
+    assert (residual.model, residual.reading) == ("70 %", "as in the paper")
+    assert ffn.reading == "rarest case, as in the paper"
 
 
 def test_the_command_that_reproduces_names_every_choice(study):
@@ -339,7 +407,8 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     searching = SearchOptions(top=6, layers=[1])
     model = read(tiny.make("opt"), tokenizer)  # a ReLU
     how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
-    study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, **how)
+    with undrawn():
+        study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, encoder="model", **how)
     made = summarise(study)
     assert made["active"]["signed"] == [None, False, None]
     assert "negative" not in sentence("active", made)
@@ -356,12 +425,12 @@ def altered(summary, name, **series):
 def test_sentences_hold_in_odd_cases(summary):
     layers = len(summary["mutation"]["layer"])
     rising = altered(summary, "mutation", last={"value": [-0.05] * (layers - 1) + [3.0]})
-    assert "so no less in upper layers" in sentence("mutation", rising)
+    assert "so no less in the highest layer" in sentence("mutation", rising)
     shares = {"residual": 0.4, "agreement": 0.0, "composition": 0.6, "ffn": 0.0}
     ties = {case: {"value": [share] * layers} for case, share in shares.items()}
-    assert f"ffn is the smallest in {layers}." in sentence("cases", altered(summary, "cases", **ties))
+    assert f"the ffn case is the smallest in {layers}." in sentence("cases", altered(summary, "cases", **ties))
     none = altered(summary, "agreement", agreement={"value": [0.0] * layers})
-    assert "where most do" not in sentence("agreement", none)
+    assert "The best layer" not in sentence("agreement", none)
 
 
 def test_exceptions_draw_whole_examples():
@@ -379,7 +448,7 @@ def test_a_figure_of_one_layer_has_one_label(summary):
 
 
 OUTSIDE = """
-from ffscope.report.figure import Figure
+from ffscope.report.figure import Figure, Finding
 from ffscope.report.series import by_layer
 
 
@@ -398,7 +467,8 @@ def chart(entry):
 
 FIGURE = Figure(
     name="positive", title="Positive <memories>", stage="memories", series=series, chart=chart,
-    sentence=lambda entry: "Some are.", headline=lambda entry: "some are positive",
+    how_to_read="Bars.", sentence=lambda entry: "Some are.",
+    findings=lambda entry: [Finding("Positive memories", "<some>", "none", "more")],
 )
 TABLE = Figure(
     name="means", title="Means <of> layers", stage="memories", series=series, sentence=lambda entry: "All of them.",
@@ -427,15 +497,24 @@ def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study,
     assert "stated in the paper" not in json.dumps(drawn.spec)
     assert json.loads((folder / "figures" / "positive.json").read_text()) == drawn.spec
     assert [one.name for one in draw_all(summary)] == [*FIGURES, "positive"]
-    assert headlines(summary)[-1] == "some are positive"
+    assert findings(summary)[-1] == Finding("Positive memories", "<some>", "none", "more")
     page = (folder / "report.html").read_text()
-    assert "<b>Positive &lt;memories&gt;</b>" in page
+    assert ">&lt;some&gt;</td>" in page
+    assert "<h3>Positive &lt;memories&gt;</h3>" in page
     assert '<h2 id="means">Means &lt;of&gt; layers</h2>' in page
     assert "<th>hostile text</th>" in page
     assert "<bdi>&lt;b&gt;" in page
     assert "\u202e" not in page
     with client_of(app_of(folder)) as client:
-        assert client.get("/index.json").json()["figures"][-1]["number"] is None
+        overview = client.get("/index.json").json()
+    assert overview["figures"][-1]["number"] is None
+    assert overview["figures"][-1]["how_to_read"] == "Bars."
+    assert overview["findings"][-1] == {
+        "finding": "Positive memories",
+        "model": "<some>",
+        "paper": "none",
+        "reading": "more",
+    }
 
 
 def test_figures_are_known_without_what_draws_them():
@@ -443,7 +522,7 @@ def test_figures_are_known_without_what_draws_them():
 import sys
 for name in ("torch", "transformers", "altair", "vl_convert", "jinja2"): sys.modules[name] = None
 from ffscope.report.catalogue import figures
-from ffscope.report.summary import headlines, summarise
+from ffscope.report.summary import findings, summarise
 assert "agreement" in figures()
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

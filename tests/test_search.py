@@ -11,7 +11,7 @@ from ffscope import read
 from ffscope.corpus.batches import Batch
 from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import ProofError, StudyError
-from ffscope.models.loading import lay_out
+from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.search.engines import engine, engine_names, local
@@ -166,7 +166,7 @@ def test_edits_in_force_are_heard(tokenizer):
 @pytest.mark.parametrize("prefixes", ["best", "all"])
 def test_a_gpu_finds_what_a_cpu_finds(name, prefixes, tokenizer):
     cpu, gpu = (
-        searched(lay_out(tiny.make(name).to(device), tokenizer), negative=True, prefixes=prefixes)
+        searched(make_memory_model(tiny.make(name).to(device), tokenizer), negative=True, prefixes=prefixes)
         for device in ("cpu", "cuda")
     )
     for table in ("top", "low"):

@@ -9,18 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 import ffscope
-from explorer import explored_study
 from ffscope.cli import app
 from ffscope.errors import InputError, MemoryNameError, StudyError
 from ffscope.queries.memory import memory_page
-from ffscope.queries.search import Wanted, ranges, search, sorts
+from ffscope.queries.search import SearchQuery, ranges, search, sorts
 from ffscope.queries.tables import Tables, reading
 from ffscope.tokens import visible
+from studies import copy_of
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tokenizer):
-    return explored_study(tokenizer, tmp_path_factory.mktemp("search"))
+def study(explored, tmp_path_factory):
+    return copy_of(explored, tmp_path_factory.mktemp("search"))
 
 
 @pytest.fixture(scope="module", params=["where they lie", "in memory"])
@@ -33,7 +33,7 @@ def tables(request, study):
 
 
 def find(tables, **said):
-    return search(tables, Wanted.parse(said, limit=1000))
+    return search(tables, SearchQuery.parse(said, limit=1000))
 
 
 @cache
@@ -224,7 +224,7 @@ def test_sorted_both_ways_with_unknown_last(tables, sort):
 
 def test_pages_of_an_answer_are_parts_of_it(tables):
     whole = [row.memory for row in find(tables, trigger="a").rows]
-    parts = [search(tables, Wanted.parse({"trigger": "a"}, limit=7, offset=at)) for at in range(0, len(whole), 7)]
+    parts = [search(tables, SearchQuery.parse({"trigger": "a"}, limit=7, offset=at)) for at in range(0, len(whole), 7)]
     assert [row.memory for part in parts for row in part.rows] == whole
     assert {part.count for part in parts} == {len(whole)}
 
@@ -232,20 +232,20 @@ def test_pages_of_an_answer_are_parts_of_it(tables):
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ({"precision": "0.2"}, "precision is a range such as"),
-        ({"precision": ".."}, "precision is a range such as"),
-        ({"precision": "nan.."}, "precision is a range such as"),
-        ({"precision": "1e999.."}, "precision is a range such as"),
-        ({"agrees": "maybe"}, "agrees is yes or no"),
-        ({"loose": "maybe"}, "loose is yes or no"),
+        ({"precision": "0.2"}, "precision must be a range such as"),
+        ({"precision": ".."}, "precision must be a range such as"),
+        ({"precision": "nan.."}, "precision must be a range such as"),
+        ({"precision": "1e999.."}, "precision must be a range such as"),
+        ({"agrees": "maybe"}, "agrees must be yes or no"),
+        ({"loose": "maybe"}, "loose must be yes or no"),
         ({"kind": "deep"}, "There is no kind 'deep'"),
-        ({"sort": "colour"}, "Nothing is sorted by 'colour'"),
+        ({"sort": "colour"}, "Results cannot be sorted by 'colour'"),
         ({"trigger": "x" * 1001}, "at most 1,000"),
     ],
 )
 def test_what_cannot_be_looked_for_is_said(said, error):
     with pytest.raises(InputError, match=error):
-        Wanted.parse(said)
+        SearchQuery.parse(said)
 
 
 def test_layers_that_are_not_there_and_stages_not_done(study, tables, tmp_path, tokenizer):
@@ -264,7 +264,7 @@ def test_the_command_gives_the_same_rows(study, tables):
     result = CliRunner().invoke(app, ["search", str(study.folder), *told, "--json"])
     assert result.exit_code == 0, result.output
     rows = search(
-        tables, Wanted.parse({"trigger": "cat", "fires": "0.01..", "dead": "no", "sort": "-hits"}, limit=5)
+        tables, SearchQuery.parse({"trigger": "cat", "fires": "0.01..", "dead": "no", "sort": "-hits"}, limit=5)
     ).rows
     assert [row["memory"] for row in json.loads(result.stdout)["rows"]] == [row.memory for row in rows]
     shown = CliRunner().invoke(app, ["search", str(study.folder), "--trigger", "script"])
@@ -273,7 +273,7 @@ def test_the_command_gives_the_same_rows(study, tables):
     assert "\x1b[31m" not in shown.stdout
     assert "\u202e" not in shown.stdout
     refused = CliRunner().invoke(app, ["search", str(study.folder), "--where", "colour=3"])
-    assert "--where names a measure" in str(refused.exception)
+    assert "--where expects a measure" in str(refused.exception)
 
 
 def test_show_says_the_rank_of_the_next_token_beside_agreement(study):
@@ -301,6 +301,6 @@ def test_letters_that_lower_to_more_than_one_and_tokens_as_pages_spell_them(stud
 
 def test_past_the_end_there_is_still_a_count(tables):
     asked = {"trigger": "a"}
-    past = search(tables, Wanted.parse(asked, offset=10_000))
+    past = search(tables, SearchQuery.parse(asked, offset=10_000))
     assert past.rows == []
-    assert past.count == search(tables, Wanted.parse(asked)).count > 0
+    assert past.count == search(tables, SearchQuery.parse(asked)).count > 0

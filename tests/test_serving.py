@@ -43,14 +43,14 @@ def serving(study, *options):
 def test_it_says_when_pages_and_when_prompts_are_ready(study):
     with serving(study) as (server, address), httpx2.Client(base_url=address, timeout=60) as client:
         assert client.get("/index.json").status_code == 200  # at once: nothing is tried again
-        assert server.stdout.readline() == "The model is loaded (tiny-llama, cpu); prompts can be asked now.\n"
+        assert server.stdout.readline() == "The model is loaded (tiny-llama, cpu); prompts can be run now.\n"
         assert client.get("/live.json").json()["state"] == "ready"
         assert client.get("/prompt.json", params={"text": "The cat"}).status_code == 200
 
 
 def test_it_says_why_prompts_cannot_be_asked(study):
     with serving(study, "--no-model") as (server, _):
-        expected = "Prompts cannot be asked: there is no model. Run ffscope serve without --no-model.\n"
+        expected = "Prompts are unavailable: no model is loaded. Run ffscope serve without --no-model.\n"
         assert server.stdout.readline() == expected
     with serving(study, "--model", str(study / "nowhere")) as (server, address):
         assert server.stdout.readline().startswith("The model could not be loaded: ")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import ffscope.web
-from ffscope.web.export import _as_plain, one_script
+from ffscope.web.export import _without_modules, bundled_script
 
 STATIC = Path(ffscope.web.__file__).parent / "static"
 MODULES = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC.glob("*.js"))}
@@ -87,7 +87,7 @@ def test_imports_are_of_the_form_that_an_export_drops():
             assert module in MODULES, f"{name} imports {module}, which is not there"
             missing = set(names_in(said)) - set(EXPORTED.findall(MODULES[module]))
             assert not missing, f"{name} imports {missing}, which {module} does not export"
-        left = COMMENT.sub("", _as_plain(source))
+        left = COMMENT.sub("", _without_modules(source))
         assert not re.search(r"^\s*(?:import|export)\b", left, re.MULTILINE), name
 
 
@@ -110,7 +110,7 @@ def test_every_module_is_reached_from_the_first():
 
 
 def test_one_script_has_all_modules_and_begins_last():
-    script = one_script()
+    script = bundled_script()
     for name in MODULES:
         for declared in DECLARED.findall(code(name)):
             assert re.search(rf"\b{re.escape(declared)}\b", script)

@@ -11,7 +11,7 @@ import torch
 import tiny
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
-from ffscope.models.loading import lay_out
+from ffscope.models.loading import make_memory_model
 from ffscope.web.model_threads import Load, Threads, Usage, cores, free_threads, sleep_while_waiting, used_by_others
 
 
@@ -28,7 +28,7 @@ def usual_threads():
     [(2, 0, 2), (2, 0.3, 2), (2, 1, 1), (2, 2, 1), (2, 9, 1), (16, 4, 4), (16, 14, 2), (1.5, 0, 2), (0.5, 0, 1)],
 )
 def test_threads_are_the_cores_that_others_leave_free(cores, busy, threads):
-    assert free_threads(float(cores), float(busy), most=4) == threads
+    assert free_threads(float(cores), float(busy), maximum=4) == threads
 
 
 def test_they_are_chosen_anew_for_every_question(monkeypatch):
@@ -95,7 +95,7 @@ assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE" and "torch" not in sys.modules
 
 
 def test_answers_do_not_depend_on_threads(tokenizer):
-    live = Live(lay_out(tiny.make("llama"), tokenizer), bos=True)
+    live = Live(make_memory_model(tiny.make("llama"), tokenizer), bos=True)
     readings = []
     for count in (1, 3):
         torch.set_num_threads(count)

@@ -136,7 +136,7 @@ def test_a_kept_connection_gets_a_deadline_for_each_request(address):
 
 def test_no_more_connections_than_the_process_can_have(address, monkeypatch):
     monkeypatch.setattr(timeouts, "HEAD_SECONDS", 30.0)
-    monkeypatch.setattr(timeouts, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(timeouts, "MAX_CONNECTIONS", 2)
     with connected(address) as first, connected(address) as second, connected(address) as third:
         assert rest(third)[0] == b""
         first.sendall(POST + b"0123456789")

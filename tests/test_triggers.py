@@ -21,7 +21,7 @@ from ffscope.corpus.batches import batches
 from ffscope.corpus.prefixes import chunks
 from ffscope.errors import CoefficientError, CorpusError, InputError, StudyError
 from ffscope.models.inputs import bos_token
-from ffscope.models.loading import lay_out
+from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
@@ -365,7 +365,7 @@ def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer,
     plain = tiny.make("llama")
     with torch.no_grad():  # one token's embedding makes one memory's coefficient infinite, or none at all
         plain.model.layers[layer].mlp.up_proj.bias[3] = number
-    model = lay_out(plain, tokenizer)
+    model = make_memory_model(plain, tokenizer)
     with pytest.raises(
         CoefficientError,
         match=rf"Memory L{layer}.3 has the coefficient (nan|-?inf) in sentence \d+ \('.+'\)\. Expected a finite number",

@@ -13,21 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 
 import ffscope
-from explorer import app_of, client_of, explored_study, served, tiny_model
+from explorer import app_of, client_of, served, tiny_model
 from ffscope.html import block, dumped
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
 from ffscope.queries.memory import memory_page
-from ffscope.queries.search import Wanted, search
-from ffscope.web.rows import folded
+from ffscope.queries.search import SearchQuery, search
+from ffscope.web.rows import merged_rows
+from studies import copy_of
 
 PAGES = ["/", "/L1", "/L2/5", "/search", "/prompt", "/annotate"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tokenizer):
-    return explored_study(tokenizer, tmp_path_factory.mktemp("web"))
+def study(explored, tmp_path_factory):
+    return copy_of(explored, tmp_path_factory.mktemp("web"))
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_the_overview_has_the_reports_figures(client, study):
 
 def test_search_gives_the_librarys_rows(client, study):
     twin = get(client, "/search.json", trigger="cat", fires="0.001..", limit=9)
-    found = search(study, Wanted.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
+    found = search(study, SearchQuery.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
     assert twin["count"] == found.count
     assert [(row["memory"], row["hits"], row["top"]) for row in twin["rows"]] == [
         (row.memory, row.hits, row.measures["top"]) for row in found.rows
@@ -171,10 +172,10 @@ def test_context_is_the_paragraph(client, study):
         ("/L" + "9" * 5000 + ".json", 404, "no such page"),
         ("/context.json?sentence=99999999", 400, "There is no sentence"),
         ("/context.json", 422, "sentence"),
-        ("/search.json?precision=much", 400, "precision is a range"),
+        ("/search.json?precision=much", 400, "precision must be a range"),
         ("/prompt.json?text=hi", 503, "--no-model"),
         ("/L1/2/coefficients.json?text=hi", 503, "--no-model"),
-        ("/annotate/L1/2.json?annotator=machine", 400, "not a person's name"),
+        ("/annotate/L1/2.json?annotator=machine", 400, "cannot be a person's name"),
         ("/nothing.json", 404, "no such page"),
         ("/static/../app.py.json", 404, "no such page"),
         ("/static/%2e%2e/app.json", 404, "no such page"),
@@ -190,7 +191,7 @@ def test_what_is_refused_is_a_sentence(client, path, status, said):
 def test_a_wrong_page_is_a_page(client, path):
     answer = client.get(path)
     assert answer.status_code == 404
-    assert "This cannot be shown" in answer.text
+    assert "This page cannot be shown" in answer.text
     assert "<script>" not in answer.text
 
 
@@ -219,7 +220,7 @@ def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
     with client_of(app_of(study.folder)) as client:
         answer = client.get("/L1/2.json")
     assert answer.status_code == 500
-    assert "Something went wrong" in answer.json()["error"]
+    assert "The server failed on this request" in answer.json()["error"]
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
@@ -232,7 +233,7 @@ def test_json_in_a_page_cannot_end_its_block():
 
 def test_the_same_text_is_folded(study):
     page = memory_page(study.folder, "L0.3")
-    rows = folded([page.triggers[0], page.triggers[1], page.triggers[0]])
+    rows = merged_rows([page.triggers[0], page.triggers[1], page.triggers[0]])
     assert [row.rank for row in rows] == [page.triggers[0].rank, page.triggers[1].rank]
     assert rows[0].folded == [page.triggers[0].rank]
 
@@ -312,7 +313,7 @@ def test_no_pattern_is_an_answer_too_and_both_is_none(annotating):
     assert read(study)[0].patterns == []
     assert get(client, "/annotate/L0/3.json", annotator="ada")["none"]
     for wrong in (said("ada"), said("ada", ENDS, none=True)):
-        assert "not both" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
+        assert "exactly one of the two" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,7 @@ def test_all_memories_are_ranked_for_any_token(live, study, tokenizer):
     ]
     assert [row["logit"] for row in twin["rows"]] == pytest.approx([row.logit for row in ranked.rows])
     assert twin["count"] == sum(study.manifest["model"]["memories"])
-    fires = {row.memory: row.measures["fires"] for row in search(study, Wanted.parse({}, limit=1000)).rows}
+    fires = {row.memory: row.measures["fires"] for row in search(study, SearchQuery.parse({}, limit=1000)).rows}
     assert [row["fires"] for row in twin["rows"]] == [fires[row["memory"]] for row in twin["rows"]]
     assert {row["memory"][:3] for row in get(live, "/search/token.json", token="#40", layers="1")["rows"]} == {"L1."}
 
@@ -565,13 +566,13 @@ def _ask_and_leave(address, asked):
         ("/prompt.json?text=a&set=L1.1:inf", "Expected a memory and a number"),
         ("/prompt.json?text=a&position=7", "There is no position 7"),
         ("/prompt.json?text=a&zero=L1&positions=7", "There is no position 7"),
-        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as whole numbers"),
+        ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as integers"),
         ("/prompt.json?text=a&zero=L1&scale=L1.2:3", "L1.2 is changed twice, once with its whole layer L1"),
         ("/prompt/memories.json?text=a&target=nothing", "is not one token"),
         ("/prompt.json?text=a&lens=tuned", "lens"),
         ("/prompt/why.json?text=a&a=nothing&b=b", "is not one token"),
         ("/prompt/text.json?text=a&new_tokens=13", "12"),
-        ("/L1/2/coefficients.json", "one of the two"),
+        ("/L1/2/coefficients.json", "not both"),
     ],
 )
 def test_what_the_model_is_not_asked(live, path, said):
@@ -589,11 +590,11 @@ def test_the_live_twin_tells_what_may_be_asked(live, client):
 
 def test_another_model_is_refused(study, tokenizer, tmp_path):
     from ffscope.errors import StudyError
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
-    study.refuse_other_model(account(tiny_model(tokenizer)))
+    study.refuse_other_model(manifest_entry(tiny_model(tokenizer)))
     with pytest.raises(StudyError, match="model family"):
-        study.refuse_other_model(account(tiny_model(tokenizer, "opt")))
+        study.refuse_other_model(manifest_entry(tiny_model(tokenizer, "opt")))
 
 
 # Odd studies
@@ -686,7 +687,7 @@ def test_a_model_without_room_says_what_to_do(study):
     with client_of(app) as client:
         answer = client.get("/prompt.json", params={"text": "a"})
     assert answer.status_code == 503
-    assert "Ask for a shorter text" in answer.json()["error"]
+    assert "Use a shorter text" in answer.json()["error"]
 
 
 def test_a_panel_that_fails_costs_itself_alone(client, monkeypatch, caplog):

@@ -7,8 +7,9 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 
-from explorer import PAGE, app_of, explored_study, served
+from explorer import PAGE, app_of, served
 from ffscope.web.guard import PAGE_TOKEN
+from studies import copy_of
 
 CHECKS = [
     checks.not_a_server_error,
@@ -23,9 +24,9 @@ OPERATIONS = [
 
 
 @pytest.fixture(scope="module")
-def described(tmp_path_factory, tokenizer):
+def described(explored, tmp_path_factory, tokenizer):
     """The description of a study's server, with its model."""
-    folder = explored_study(tokenizer, tmp_path_factory.mktemp("api")).folder
+    folder = copy_of(explored, tmp_path_factory.mktemp("api")).folder
     with served(app_of(folder, tokenizer)) as address:
         yield schemathesis.openapi.from_url(f"{address}/openapi.json")
 
@@ -45,10 +46,11 @@ def test_every_page_has_a_described_twin():
 
 # schemathesis draws by `random` inside, which hypothesis finds fault with.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+@pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_every_answer_is_as_described(described, method, path):
+def test_every_answer_is_as_described(described, method, path, examples):
     @settings(
-        max_examples=60,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

@@ -1,7 +1,9 @@
 """One tiny random model per family: every parameter randomised, no two axes of the same size."""
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 import transformers as hf
 
@@ -204,6 +206,15 @@ TABLE: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         },
     ),
 }
+
+# One model of each kind: plain, gated, with experts, with a norm after the layer or after the sum, parallel, encoder,
+# encoder–decoder, adaptive, for images.
+KINDS = ("gpt2", "llama", "qwen3_moe", "gemma2", "opt post-norm", "falcon", "bert", "t5", "adaptive_lm", "vit")
+
+
+def sweep(names: Iterable[str], *more: Any) -> list[Any]:
+    """Parameters of a test: one model of each kind for `make test`, the others for `make test-slow`."""
+    return [pytest.param(name, *more, marks=() if name in KINDS else pytest.mark.slow) for name in names]
 
 
 def make(name: str, seed: int = 0) -> Any:

@@ -5,7 +5,7 @@ from typing import Literal
 Case = Literal["agreement", "residual", "ffn", "composition"]
 CASES: tuple[Case, ...] = ("residual", "agreement", "composition", "ffn")  # as figure 11 stacks them
 CASE_MEANINGS: dict[Case, str] = {
-    "residual": "the layer's output predicts what the residual predicted before it",
+    "residual": "the output predicts what the residual predicted, not what the feed-forward layer alone predicts",
     "agreement": "residual and feed-forward layer predict the same token, and so does the output",
     "composition": "the output predicts a token that neither the residual nor the feed-forward layer predicts",
     "ffn": "the feed-forward layer overrides the residual: the output predicts what the layer alone predicts",

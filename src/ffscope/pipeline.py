@@ -12,7 +12,7 @@ from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.triggers import find_triggers
 from ffscope.corpus.ingest import write_sentences
 from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
-from ffscope.models.fingerprint import account
+from ffscope.models.fingerprint import manifest_entry
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.analysis import ExampleOptions, LensOptions
@@ -39,7 +39,7 @@ def triggers(
     progress: ProgressCallback = no_progress,
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. Finished work is not repeated."""
-    with Study.writing(out, account(model)) as study:
+    with Study.writing(out, manifest_entry(model)) as study:
         _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
     return study
 
@@ -77,7 +77,7 @@ def run(
     **options: Any,
 ) -> Study:
     """Run every stage and the report. A stage that this model or text does not support is skipped; study.json has the reason."""
-    with Study.writing(out, account(model)) as study:
+    with Study.writing(out, manifest_entry(model)) as study:
         work = Work(study, options_of(study, options), model, progress, str(model.device))
         for row in stages_in_run():  # before the search, which may take hours
             if row.check:
@@ -90,9 +90,9 @@ def run(
 
 @contextmanager
 def open_for_stage(folder: Path | str, model: MemoryModel | None) -> Iterator[Study]:
-    """A study that has its triggers, open_for_stage for writing. A model must be the one that was studied."""
+    """A study that has its triggers, opened for writing. A model must be the one that was studied."""
     Study.open(folder).need("triggers")
-    with Study.adding(folder) if model is None else Study.writing(folder, account(model)) as study:
+    with Study.adding(folder) if model is None else Study.writing(folder, manifest_entry(model)) as study:
         yield study
 
 

@@ -4,7 +4,8 @@ import shutil
 import pytest
 
 from browser.pages import Browsing, made_context
-from explorer import app_of, explored_study, served, tiny_model
+from explorer import app_of, served, tiny_model
+from studies import copy_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -28,9 +29,9 @@ def chromium():
 
 
 @pytest.fixture(scope="package")
-def study(tmp_path_factory, tokenizer):
+def study(explored, tmp_path_factory):
     """A whole study, which no test changes."""
-    return explored_study(tokenizer, tmp_path_factory.mktemp("browser"))
+    return copy_of(explored, tmp_path_factory.mktemp("browser"))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
 
-expect.set_options(timeout=10_000)  # a page is drawn at once; the machine may be busy
+expect.set_options(timeout=30_000)  # a page is drawn at once; the machine may be busy
 _OWN = ("data:", "blob:", "about:")
 # What the policy refuses is an event of the page as well as a line in the console.
 _TELL_REFUSALS = """document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) =>
@@ -16,7 +16,7 @@ def made_context(chromium, *, width=1280, height=900, scheme="light", **more):
     """A browser of one's own, which knows nothing of the others."""
     viewport = {"width": width, "height": height}
     context = chromium.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce", **more)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)
     context.add_init_script(_TELL_REFUSALS)
     return context
 

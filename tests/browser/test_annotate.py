@@ -270,7 +270,7 @@ def test_the_last_memory_says_that_all_are_done(browse, desk):
         page.keyboard.press("0")
         page.keyboard.press("Enter")
         expect(page.get_by_text(f"{count} of 3 done")).to_be_visible()
-    expect(page.get_by_text("All memories of the sample are done.")).to_be_visible()
+    expect(page.get_by_text("All memories in the sample are done.")).to_be_visible()
     expect(page.locator("details canvas")).to_be_visible()
     assert len(read(study)) == 3
 
@@ -342,7 +342,7 @@ def test_a_program_cannot_sign(browse, desk):
     page = browse(address)
     page.get_by_label("Your name").fill("machine")
     page.get_by_role("button", name="Begin").click()
-    expect(page.get_by_role("alert")).to_contain_text("not a person's name")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be a person's name")
     page.get_by_label("Your name").fill("ada")
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("0 of 12 done")).to_be_visible()
@@ -351,7 +351,7 @@ def test_a_program_cannot_sign(browse, desk):
 def test_any_memory_of_the_sample_can_be_gone_to_and_back(browse, desk):
     address, _ = desk
     page, first = begin(browse, address)
-    page.get_by_text("All memories of the sample").click()
+    page.get_by_text("All memories in the sample").click()
     names = [one["memory"] for one in twin_of(page, "/annotate.json?annotator=ada&sample=4")["memories"]]
     assert sorted(page.locator(".sample").get_by_role("link").all_inner_texts()) == sorted(names)
     page.locator(".sample").get_by_role("link", name=names[5], exact=True).click()

@@ -72,7 +72,7 @@ def test_memories_without_a_page_are_plain_text(browse, folder):
     table = page.get_by_role("region", name="Memories of this layer")
     expect(table.get_by_role("rowheader")).to_have_count(22)
     expect(table.get_by_role("link")).to_have_text(["L1.4", "L1.9"])
-    said = "This export holds pages for 2 of 22 memories of this layer; those without a link were not exported"
+    said = "This export has pages for 2 of 22 memories of this layer; those without a link were not exported"
     expect(page.get_by_role("main")).to_contain_text(f"{said} (ffscope export --memories …).")
     page.goto(f"{folder.as_uri()}/L1/4.html")
     similar = page.locator("section").filter(has=page.get_by_role("heading", name="Similar memories"))
@@ -101,7 +101,7 @@ def test_nothing_is_offered_that_needs_a_server(browse, folder):
     expect(page.get_by_role("searchbox")).to_have_count(0)
     expect(page.get_by_role("textbox")).to_have_count(0)
     expect(page.get_by_role("button", name="Paragraph")).to_have_count(0)
-    expect(page.get_by_text("Needs the model")).to_have_count(0)
+    expect(page.get_by_text("This needs the model")).to_have_count(0)
     expect(page.get_by_text("ffscope serve")).to_have_count(0)
 
 
@@ -123,7 +123,7 @@ def test_memories_are_searched_without_a_server(browse, home, study):
     row = page.get_by_role("region", name="Results")
     expect(row.locator("bdi.token")).to_have_text([token for token, _ in shown.value.promotes[:10]])
     box.fill("no such text anywhere")
-    expect(page.get_by_role("main")).to_contain_text("No memory fits this.")
+    expect(page.get_by_role("main")).to_contain_text("No memory matches.")
     box.fill(" ")
     expect(page.get_by_role("region", name="Results")).to_have_count(0)
     box.fill("L1.4")

@@ -22,7 +22,7 @@ from ffscope.pipeline import run
 from ffscope.report.page import write_report
 from ffscope.study.folder import Study
 from ffscope.web.export import export
-from studies import sign_otherwise, write_corpus
+from studies import sign_otherwise, undrawn, write_corpus
 
 pytestmark = pytest.mark.browser
 SCRIPT = "<script>window.__hit=1;alert(1)</script>"
@@ -61,16 +61,17 @@ def hostile(tmp_path_factory, tokenizer):
             row = {**json.loads(line), "title": f"{SCRIPT}{MARKS}", "topic": IMAGE}
             out.write(json.dumps(row).encode() + b"\n")
         out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
-    made = run(
-        tiny_model(tokenizer),
-        CorpusOptions(str(folder / "corpus.jsonl")),
-        folder / "study",
-        search=SearchOptions(top=6),
-        examples=40,
-        mutation_memories=4,
-        mutation_triggers=5,
-        encoder="model",
-    )
+    with undrawn():  # until the study is as bad as it gets
+        made = run(
+            tiny_model(tokenizer),
+            CorpusOptions(str(folder / "corpus.jsonl")),
+            folder / "study",
+            search=SearchOptions(top=6),
+            examples=40,
+            mutation_memories=4,
+            mutation_triggers=5,
+            encoder="model",
+        )
     assert made.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
     spoil(made.folder)
     study = ffscope.open(made.folder).study
@@ -147,7 +148,7 @@ def test_the_overview_shows_it_as_text(browse, harm):
     expect(page.get_by_role("heading", level=1)).to_contain_text(IMAGE)
     expect(page.get_by_role("heading", level=1)).to_contain_text("<202E>")
     expect(page.locator("figure canvas").last).to_be_visible()
-    page.get_by_text("How it was made").click()
+    page.get_by_text("How this study was made").click()
     expect(page.get_by_role("main")).to_contain_text("lines that are not UTF-8")
     is_unharmed(page)
 
@@ -165,12 +166,12 @@ def test_a_memory_shows_it_as_text(browse, harm, name):
     page = opened(browse, f"{harm}/{name}?text=%3Cscript%3Ealert(1)%3C/script%3E")
     expect(page.get_by_role("article").first).to_contain_text("<script>window.__hit")
     expect(page.get_by_role("article").first).to_contain_text("<202E>evil<2066>")
-    expect(page.get_by_text("All numbers")).to_be_visible()
+    expect(page.get_by_text("All coefficients")).to_be_visible()
     page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
     for button in page.get_by_role("button", name="Paragraph").all():
         button.click()
     expect(page.get_by_role("mark").first).to_be_visible()
-    more = page.get_by_role("button", name="Show what")
+    more = page.get_by_role("button", name="Show the text")
     for _ in range(more.count()):
         more.first.click()
     expect(more).to_have_count(0)
@@ -250,7 +251,7 @@ def test_an_error_obeys_nothing(browse, harm):
     is_unharmed(page)
     for path in ("/%3Cscript%3Ealert(1)%3C/script%3E", "/L1/99", "/L1/%E2%80%AE", "/search%00"):
         page.goto(f"{harm}{path}")
-        expect(page.get_by_role("heading", name="This cannot be shown")).to_be_visible()
+        expect(page.get_by_role("heading", name="This page cannot be shown")).to_be_visible()
         is_unharmed(page)
 
 

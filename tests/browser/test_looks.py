@@ -10,14 +10,14 @@ from browser.pages import fits
 pytestmark = pytest.mark.browser
 # A page, and what is there when it is drawn.
 PAGES = {
-    "/": "How it was made",
+    "/": "How this study was made",
     "/L1": "22 memories",
-    "/L1/4?text=The+cat+sat+on+a+mat": "All numbers",
+    "/L1/4?text=The+cat+sat+on+a+mat": "All coefficients",
     "/search?trigger=a&fires=0..1": "memories in",
     "/prompt?text=The+cat+sat+on+a+mat+and+it+flew&zero=L1.3,L2.4&a=a&b=b&new_tokens=5": "The texts part|Both texts",
     "/annotate": "Your name",
     "/annotate?annotator=ada": "Add a pattern",
-    "/L1/99": "This cannot be shown",
+    "/L1/99": "This page cannot be shown",
 }
 BRIGHTNESS = "getComputedStyle({}).{}.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0)"
 
@@ -55,12 +55,12 @@ SMALL = """() => [...document.querySelectorAll("button, input, select, textarea,
   .map((one) => [one.outerHTML.slice(0, 120), one.getBoundingClientRect()])
   .filter(([, box]) => box.width < 24 || box.height < 24).map(([said, box]) => `${said} ${box.width} × ${box.height}`)"""
 TARGETS = {
-    "/": "How it was made",
+    "/": "How this study was made",
     "/L1": "22 memories",
-    "/L1/4?text=The+cat+sat+on+a+mat": "All numbers",
+    "/L1/4?text=The+cat+sat+on+a+mat": "All coefficients",
     "/search?trigger=a&promotes=q": "memories in",
-    "/search?promotes=q&all=yes": "Search the 20 top tokens",
-    "/L1/99": "This cannot be shown",
+    "/search?promotes=q&all=yes": "Search only the 20 top tokens",
+    "/L1/99": "This page cannot be shown",
 }
 
 

@@ -71,7 +71,7 @@ def test_the_trigger_token_and_the_next_are_marked(browse, still, study):
 
 def test_tokens_have_the_coefficients_of_the_python_call(browse, site, study, model, mutated):
     page = browse(address_of(site, mutated))
-    expect(page.get_by_text("Tokens are coloured by their coefficient")).to_be_visible()
+    expect(page.get_by_text("Every token is coloured")).to_be_visible()
     sentences = {row["sentence"]: row for row in ffscope.open(study.folder).table("sentences").to_pylist()}
     for place, row in enumerate(twin_of(page, f"/{mutated.replace('.', '/')}.json")["triggers"][:3]):
         expected = coefficients_of(model, mutated, sentences[row["sentence"]]["tokens"])
@@ -98,7 +98,7 @@ def test_rows_in_the_window_are_coloured_first_in_one_question(browse, site):
         route.fulfill(body=json.dumps(twin), content_type="application/json")
 
     page = browse(f"{site}/L1/4", before=watch, width=1280, height=600)
-    expect(page.get_by_text("Tokens are coloured by their coefficient")).to_be_visible()
+    expect(page.get_by_text("Every token is coloured")).to_be_visible()
     visible = page.get_by_role("article").evaluate_all(
         "(all) => all.filter((one) => one.getBoundingClientRect().top < innerHeight).length"
     )
@@ -182,12 +182,12 @@ def test_ones_own_text_has_the_numbers_of_the_python_call(browse, site, model):
     expect(own).to_contain_text(f"L1.4 fires on {fired} of {len(expected)} tokens; highest ")
     again = browse(page.url)
     expect(again.get_by_label("Your own text")).to_have_value(TEXT)
-    again.get_by_text("All numbers").click()
-    rows = cells(again.get_by_role("region", name="All numbers").locator("table"))[1:]
+    again.get_by_text("All coefficients").click()
+    rows = cells(again.get_by_role("region", name="All coefficients").locator("table"))[1:]
     assert [row[1] for row in rows] == [spelling(model.tokenizer, token) for token in tokens]
     assert [float(row[2]) for row in rows] == pytest.approx(expected, rel=6e-3, abs=1e-5)
     page.get_by_label("Your own text").fill("a cat")
-    page.get_by_role("button", name="Read").click()
+    page.get_by_role("button", name="Run").click()
     expect(own).to_contain_text("of 5 tokens")
     page.go_back()
     expect(own).to_contain_text(f"of {len(expected)} tokens")
@@ -202,7 +202,7 @@ def test_a_text_that_is_too_long_is_refused_in_a_sentence(browse, site):
 def test_the_value_and_how_often_it_fires_are_said_and_drawn(browse, still, study):
     page = browse(f"{still}/L1/4")
     value, triggers = (said := memory_page(study.folder, "L1.4")).value, said.triggers
-    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Promoted tokens", exact=True))
     expect(part).to_be_visible()
     promoted = part.get_by_role("listitem").all_inner_texts()
     assert [text.split()[0] for text in promoted] == [token for token, _ in value.promotes]
@@ -216,7 +216,7 @@ def test_the_value_and_how_often_it_fires_are_said_and_drawn(browse, still, stud
 
     # And how often it fires.
     share = f"{100 * said.fired / said.seen:.1f} %"
-    expect(page.get_by_role("main")).to_contain_text(f"Fires on {share} of prefixes ({said.fired:,} of {said.seen:,})")
+    expect(page.get_by_role("main")).to_contain_text(f"fires on {share} of prefixes ({said.fired:,} of {said.seen:,})")
     label = page.get_by_role("img", name=re.compile("^Coefficients of")).get_attribute("aria-label")
     assert f"{said.seen:,} prefixes" in label
     assert f"{share} above 0" in label
@@ -240,7 +240,7 @@ def test_a_pattern_shows_its_triggers_alone(browse, still):
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", found))
     part = page.locator("section").filter(has=page.get_by_role("heading", name="Patterns", exact=True))
-    expect(part).to_contain_text("By the machine")
+    expect(part).to_contain_text("Found automatically")
     expect(part).to_contain_text("By ada")
     one, two = part.get_by_role("button", name="one"), part.get_by_role("button", name="two")
     expect(one).to_contain_text("shallow · covers 3 triggers · p < 1e-12")
@@ -265,7 +265,7 @@ def test_the_same_prefix_is_shown_once_and_many_are_shown_on_demand(browse, stil
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", many))
     expect(page.get_by_role("article")).to_have_count(15)
-    expect(first_example(page).get_by_title("The same prefix is also of rank 90, 91")).to_have_text("×3")
+    expect(first_example(page).get_by_title("The same prefix also has rank 90, 91")).to_have_text("×3")
     page.get_by_role("button", name="Show 25 more").click()
     expect(page.get_by_role("article")).to_have_count(40)
 
@@ -308,7 +308,7 @@ def test_an_unknown_memory_is_a_page_that_says_so(browse, still, path):
     browse.expects("status of 404")
     page = browse(still)
     assert page.goto(f"{still}{path}").status == 404
-    expect(page.get_by_role("heading", level=1)).to_have_text("This cannot be shown")
+    expect(page.get_by_role("heading", level=1)).to_have_text("This page cannot be shown")
     expect(page.get_by_role("main")).to_contain_text("Layer 1 has memories 0 to 21")
     page.get_by_role("main").get_by_role("link", name="Overview").click()
     expect(page.get_by_role("heading", name="Layers")).to_be_visible()
@@ -339,9 +339,9 @@ def test_the_rank_of_the_next_token_is_said_beside_agreement(browse, still, rank
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", rank_it))
     mark = "yes" if agrees else "no"
     expect(page.locator(".summary")).to_contain_text(
-        f"the next token of its top trigger {words} in the value (agreement: {mark})."
+        f"the next token of its top trigger {words} in the value; agreement: {mark}."
     )
-    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Promoted tokens", exact=True))
     expect(part).to_contain_text(f"the next token of its top trigger {words} in the value")
     expect(part).to_contain_text(f"Agreement: top token of the value = next token of the top trigger: {mark}.")
     expect(page.get_by_role("main")).not_to_contain_text("do not agree")
@@ -355,16 +355,16 @@ def test_a_dead_memory_is_said_to_be(browse, still):
         route.fulfill(body=json.dumps({**twin, **dead}), content_type="application/json")
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", die))
-    expect(page.get_by_role("main")).to_contain_text("Dead: it fired on no prefix of the corpus.")
+    expect(page.get_by_role("main")).to_contain_text("Dead: this memory fired on no prefix of the corpus.")
     expect(page.get_by_role("tabpanel")).to_contain_text("This memory is dead")
     expect(page.get_by_role("main")).to_contain_text("there is no trigger to compare it with")
 
 
 def test_without_the_model_live_parts_say_what_they_need(browse, still):
     page = browse(f"{still}/L1/4")
-    needs = "Needs the model. Started with --no-model."
+    needs = "This needs the model. Started with --no-model."
     expect(page.get_by_text(needs, exact=True)).to_have_count(2)
-    expect(page.get_by_text(f"Only the trigger token is coloured. For all of them: {needs}")).to_be_visible()
+    expect(page.get_by_text(f"Only the trigger token is coloured. To colour all tokens: {needs}")).to_be_visible()
     expect(page.get_by_label("Your own text")).to_have_count(0)
     assert len(coefficients_shown(first_example(page))) == 1
 
@@ -375,11 +375,17 @@ USABLE = """() => [...document.querySelectorAll("a[href], button, input, textare
 NUMBERED = f"({USABLE})().forEach((one, i) => {{ one.dataset.number = i; }})"
 
 
-def test_tab_leads_to_everything_that_can_be_used(browse, site):
+def with_all_answers(browse, site):
+    """A memory's page with everything that the model is asked for: what is drawn again would lose its number."""
     page = browse(f"{site}/L1/4?text=a")
-    expect(page.get_by_text("Tokens are coloured by their coefficient")).to_be_visible()
+    expect(page.get_by_text("Every token is coloured")).to_be_visible()
     expect(page.locator(".own-text")).to_contain_text("of 1 token")
     expect(page.get_by_text("cosine").first).to_be_visible()
+    return page
+
+
+def test_tab_leads_to_everything_that_can_be_used(browse, site):
+    page = with_all_answers(browse, site)
     page.evaluate(NUMBERED)
     count = page.evaluate(f"({USABLE})().length")
     assert count > 40
@@ -393,11 +399,7 @@ def test_tab_leads_to_everything_that_can_be_used(browse, site):
 
 
 def test_everything_that_can_be_used_has_a_name(browse, site):
-    page = browse(f"{site}/L1/4?text=a")
-    expect(page.locator(".own-text")).to_contain_text("of 1 token")
-    expect(
-        page.get_by_text("cosine").first
-    ).to_be_visible()  # the last that the model is asked for: nothing moves behind it
+    page = with_all_answers(browse, site)
     page.evaluate(NUMBERED)
     for one in page.locator("[data-number]").all():
         said = one.aria_snapshot().splitlines()[0]

@@ -161,7 +161,7 @@ def shows_every_panel(page):
     expect(section("A figure").locator("canvas")).to_be_visible()
     assert is_drawn(section("A figure").locator("canvas"))
     for title in ("Broken", "No JSON"):
-        expect(section(title)).to_contain_text("This panel cannot be filled")
+        expect(section(title)).to_contain_text("This panel could not be computed")
     expect(section("Wrong")).to_contain_text("This panel cannot be drawn")
     expect(section("Nothing")).to_have_count(0)
     assert page.evaluate("window.__hit") is None
@@ -228,7 +228,7 @@ def test_a_stage_that_was_not_done_is_named_with_its_command(browse, copy, plugi
     )
     for path in ("L0/3", "L0/index"):
         page = browse(f"{(tmp_path / 'site').as_uri()}/{path}.html")
-        expect(page.get_by_text("The stage moody has not been done yet. Run ffscope moody DIR.")).to_be_visible()
+        expect(page.get_by_text("The stage moody has not been run yet. Run ffscope moody DIR.")).to_be_visible()
 
 
 def test_an_export_has_its_panels(browse, moody, plugin, chromium, tmp_path):

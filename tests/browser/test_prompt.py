@@ -1,4 +1,4 @@
-"""The prompt page: a text layer by layer, and what becomes of it when memories are changed. All numbers are Python's."""
+"""The prompt page: a text layer by layer, and what becomes of it when memories are changed. All coefficients are Python's."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -26,7 +26,7 @@ def read(browse, site):
     """The page with the text read."""
     page = browse(f"{site}/prompt")
     page.get_by_label("Text", exact=True).fill(TEXT)
-    page.get_by_role("button", name="Read").click()
+    page.get_by_role("button", name="Run").click()
     is_read(page)
     return page
 
@@ -198,7 +198,7 @@ def test_scaling_and_setting_give_pythons_numbers(browse, read, model):
     expect(read.get_by_text("1 memory is changed:")).to_be_visible()
     panel = part(read, "Interventions")
     panel.get_by_label("Memory or whole layer").fill("2.9")
-    panel.get_by_label("What to do with it").select_option("set")
+    panel.get_by_label("Kind of change").select_option("set")
     panel.get_by_label("Number").fill("4")
     panel.get_by_role("button", name="Add").click()
     expect(read.get_by_text("2 memories are changed:")).to_be_visible()
@@ -244,11 +244,15 @@ def test_whole_layers_at_chosen_positions_give_pythons_numbers(browse, read, mod
     is_prediction(again, expected_prediction(model, zero=["L1", "L2.3"], positions=[3, -1, 0]))
     expect(again.get_by_text("1 memory and 1 layer are changed at positions 3,-1,0:")).to_be_visible()
     # A memory of a changed layer can be let be with its layer only.
-    row = part(again, "Memories of all layers").get_by_role("row").filter(has_text=re.compile(r"L1\.\d"))
+    row = (
+        part(again, "Memories with the largest effect, over all layers")
+        .get_by_role("row")
+        .filter(has_text=re.compile(r"L1\.\d"))
+    )
     if row.count():
-        row.first.get_by_role("button", name="Let L1 be again").click()
+        row.first.get_by_role("button", name="Undo the change of L1").click()
         expect(again.get_by_text("1 memory is changed at positions 3,-1,0:")).to_be_visible()
-    part(read, "Interventions").get_by_role("button", name="Only the chosen token").click()
+    part(read, "Interventions").get_by_role("button", name="Only the selected token").click()
     expect(read.get_by_text(f"1 layer is changed at position {POSITIONS - 1}:")).to_be_visible()
     is_read(read)
     is_prediction(read, expected_prediction(model, zero=["L1"], positions=[-1]))
@@ -265,10 +269,10 @@ def test_a_link_that_is_not_understood_is_a_page_with_a_sentence(browse, site):
 
 
 def test_memories_of_all_layers_are_ranked_without_choosing_tokens(browse, read, live):
-    section = part(read, "Memories of all layers")
+    section = part(read, "Memories with the largest effect, over all layers")
 
     def tells(page, ranked):
-        rows = cells(part(page, "Memories of all layers").locator("table"))[1:]
+        rows = cells(part(page, "Memories with the largest effect, over all layers").locator("table"))[1:]
         assert [row[0].split()[0] for row in rows] == [one.memory for one in ranked.memories[: len(rows)]]
         assert len(rows) == 12
         for row, one in zip(rows, ranked.memories, strict=False):
@@ -280,7 +284,7 @@ def test_memories_of_all_layers_are_ranked_without_choosing_tokens(browse, read,
 
     tells(read, live.memories(TEXT, count=50))
     section.get_by_label("Rank by").select_option("size")
-    expect(section.get_by_text("what each writes to the residual")).to_be_visible()
+    expect(section.get_by_text("the size of what each memory adds to the residual")).to_be_visible()
     is_read(read)
     tells(read, live.memories(TEXT, by="size", count=50))
     assert link_of(read) == {"text": TEXT, "by": "size"}
@@ -290,7 +294,9 @@ def test_memories_of_all_layers_are_ranked_without_choosing_tokens(browse, read,
     is_read(again)
     tells(again, live.memories(TEXT, by="size", count=50))
     memory = live.memories(TEXT, by="size").memories[0].memory
-    part(again, "Memories of all layers").get_by_role("button", name=f"Switch {memory} off").click()
+    part(again, "Memories with the largest effect, over all layers").get_by_role(
+        "button", name=f"Switch {memory} off"
+    ).click()
     expect(again.get_by_text("1 memory is changed:")).to_be_visible()
     is_read(again)
     tells(again, live.memories(TEXT, by="size", count=50, interventions=Interventions.parse(memory)))
@@ -301,9 +307,9 @@ def test_a_coefficient_stands_before_its_sign_with_a_true_minus(read, live):
     assert negative
     for one in negative:
         link = read.get_by_role("link", name=one.memory, exact=True)
-        row = part(read, "Memories of all layers").get_by_role("row").filter(has=link)
+        row = part(read, "Memories with the largest effect, over all layers").get_by_role("row").filter(has=link)
         assert re.search(rf"^{re.escape(one.memory)}\s+−\d[\d.e-]* ×", row.inner_text())
-        expect(row.locator(".promoting")).to_have_attribute("title", re.compile("what its value suppresses"))
+        expect(row.locator(".promoting")).to_have_attribute("title", re.compile("those that its value suppresses"))
     assert "×-" not in read.locator("main").inner_text()
     assert "×−" not in read.locator("main").inner_text()
 
@@ -317,7 +323,7 @@ def test_on_a_phone_every_button_is_inside_the_screen(browse, site, query):
         box = button.bounding_box()
         assert box["x"] >= 0, button
         assert box["x"] + box["width"] <= 400, button.get_attribute("aria-label")
-    assert page.get_by_role("button", name=re.compile(r"^(Switch|Let) L\d")).count() > 20
+    assert page.get_by_role("button", name=re.compile(r"^(Switch|Undo the change of) L\d")).count() > 20
     assert page.get_by_role("button", name=re.compile(r"^Compare .* as [AB]$")).count() > 20
 
 
@@ -364,7 +370,7 @@ def test_why_a_rather_than_b_has_the_pushes_of_the_python_call(browse, read, liv
     expect(why.get_by_label("Token B")).to_have_value(best[1].token)
     part(read, "Final prediction").get_by_role("button", name=f"Compare {best[5].token} as B", exact=True).click()
     expect(why.get_by_label("Token B")).to_have_value(best[5].token)
-    why.get_by_role("button", name="Why?").click()
+    why.get_by_role("button", name="Compare").click()
     said = live.why(TEXT, a=f"#{best[0].id}", b=f"#{best[5].id}")
 
     def tells(page):
@@ -380,7 +386,7 @@ def test_why_a_rather_than_b_has_the_pushes_of_the_python_call(browse, read, liv
         assert [numbers(row[1])[0] for row in pushes] == pytest.approx(
             [one.push for one in said.memories], rel=0.06, abs=1e-4
         )
-        assert [row[0] for row in layers] == ["start", "L0", "L1", "L2", "bias"]
+        assert [row[0] for row in layers] == ["Embedding", "L0", "L1", "L2", "Biases"]
         for row, layer in zip(layers[1:4], said.layers, strict=True):
             assert [numbers(cell)[0] for cell in row[1:]] == pytest.approx([layer.ff, layer.rest], rel=0.06, abs=1e-4)
 
@@ -406,10 +412,10 @@ def test_a_token_that_is_none_is_refused_in_a_sentence(browse, read):
     browse.expects("status of 400")
     why = part(read, "Why A rather than B")
     why.get_by_label("Token A").fill("nothing")
-    why.get_by_role("button", name="Why?").click()
+    why.get_by_role("button", name="Compare").click()
     expect(why.get_by_text("is not one token")).to_be_visible()
     why.get_by_label("Token A").fill("a")
-    why.get_by_role("button", name="Why?").click()
+    why.get_by_role("button", name="Compare").click()
     expect(why.get_by_text("the difference of their logits")).to_be_visible()
     expect(why.get_by_text("is not one token")).to_have_count(0)
 
@@ -424,13 +430,13 @@ def spelt(tokens):
 
 def test_the_text_goes_on_as_in_python_without_and_with_interventions(browse, read, live):
     words = part(read, "Generated text")
-    expect(words.get_by_label("New tokens")).to_have_attribute("max", "12")
-    words.get_by_role("button", name="Go on writing").click()  # as many as it offers
+    expect(words.get_by_label("Number of new tokens")).to_have_attribute("max", "12")
+    words.get_by_role("button", name="Generate").click()  # as many as it offers
     expect(words.locator(".generated")).to_have_count(1)
     is_read(read)
     assert written(read) == [TEXT + spelt(live.generate(TEXT, new_tokens=12).before)]
-    words.get_by_label("New tokens").fill("7")
-    words.get_by_label("New tokens").press("Enter")
+    words.get_by_label("Number of new tokens").fill("7")
+    words.get_by_label("Number of new tokens").press("Enter")
     is_read(read)
     expect(words.locator(".generated")).to_have_text(TEXT + spelt(live.generate(TEXT, new_tokens=7).before))
     again = browse(f"{read.url}&set=L2.9:30")
@@ -440,14 +446,14 @@ def test_the_text_goes_on_as_in_python_without_and_with_interventions(browse, re
     assert said.before != said.after
     assert written(again) == [TEXT + spelt(said.before), TEXT + spelt(said.after)]
     first = next(i for i, (a, b) in enumerate(zip(said.before, said.after, strict=False)) if a != b)
-    expect(again.get_by_title("the first that differs").first).to_have_text(spelt([said.before[first]]))
+    expect(again.get_by_title("the first token that differs").first).to_have_text(spelt([said.before[first]]))
 
 
 def test_examples_lead_to_a_reading(browse, site):
     page = browse(f"{site}/prompt")
     expect(page.get_by_role("grid")).to_be_hidden()
-    page.get_by_role("button", name="Read").click()
-    expect(page.get_by_text("There is nothing to read yet.")).to_be_visible()
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("There is no text yet.")).to_be_visible()
     page.get_by_role("link", name="The capital of France is").click()
     is_read(page)
     expect(page.get_by_label("Text", exact=True)).to_have_value("The capital of France is")
@@ -466,5 +472,5 @@ def test_a_text_that_is_too_long_is_refused_in_a_sentence(browse, read):
 
 def test_without_the_model_it_says_what_it_needs(browse, still):
     page = browse(f"{still}/prompt?text={TEXT}")
-    expect(page.get_by_text("Needs the model. Started with --no-model.")).to_be_visible()
+    expect(page.get_by_text("This needs the model. Started with --no-model.")).to_be_visible()
     expect(page.get_by_role("textbox")).to_have_count(0)

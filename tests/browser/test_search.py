@@ -9,13 +9,13 @@ from playwright.sync_api import expect
 
 from browser.pages import cells, numbers
 from ffscope.live.model import Live
-from ffscope.queries.search import Wanted, search
+from ffscope.queries.search import SearchQuery, search
 
 pytestmark = pytest.mark.browser
 
 
 def found_by(study, **asked):
-    return search(study, Wanted.parse(asked))
+    return search(study, SearchQuery.parse(asked))
 
 
 def names_shown(page):
@@ -42,7 +42,7 @@ def test_it_begins_with_examples(browse, still, study):
     expect(page.get_by_role("status").filter(has_text=f"{rare.count} memor")).to_be_visible()
     page.goto(f"{still}/search")
     page.get_by_role("link", name="Memories with “because” in a trigger").click()
-    expect(page.get_by_text("No memory fits this.")).to_be_visible()
+    expect(page.get_by_text("No memory matches.")).to_be_visible()
     expect(page.get_by_label("A trigger contains")).to_have_value("because")
 
 
@@ -56,7 +56,7 @@ def test_by_the_text_of_triggers(browse, still, study):
     table = cells(page.get_by_role("region", name="Results").locator("table"))
     hits = table[0].index("Hits")
     assert [int(row[hits]) for row in table[1:]] == [row.hits for row in found.rows]
-    marked = page.get_by_role("row").nth(1).locator(".found").all_inner_texts()
+    marked = page.get_by_role("row").nth(1).locator(".match").all_inner_texts()
     assert "".join(marked).lower() == "cat"
 
 
@@ -69,7 +69,7 @@ def columns_of(page, *heads):
 
 def test_by_a_promoted_token_with_its_rank_and_probability(browse, still, study):
     page = browse(f"{still}/search")
-    expect(page.get_by_role("main")).to_contain_text("Only the 20 top tokens of every value are searched.")
+    expect(page.get_by_role("main")).to_contain_text("Only the 20 top tokens of each value are searched.")
     page.get_by_label("The value promotes").fill("q")
     page.get_by_label("Layers").fill("0,2")
     press_search(page)
@@ -107,7 +107,7 @@ def test_a_token_that_is_not_there_can_be_looked_for_loosely(browse, still, stud
 def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still, model):
     page = browse(f"{site}/search?promotes=q&fires=0.9..")
     page.get_by_role("link", name="Rank all memories for the token q").click()
-    expect(page.get_by_role("main")).to_contain_text("that most raise the logit of q")
+    expect(page.get_by_role("main")).to_contain_text("whose values raise the logit of q")
     ranked = Live(model, bos=True).promoters("q", count=100)
     assert names_shown(page) == [row.memory for row in ranked.rows]
     shown = columns_of(page, "Rank", "Probability", "Logit")
@@ -115,13 +115,13 @@ def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still,
     assert [float(row[2].replace("−", "-")) for row in shown] == pytest.approx(
         [row.logit for row in ranked.rows], rel=6e-3, abs=1e-5
     )
-    page.get_by_role("link", name="Search the 20 top tokens").click()
+    page.get_by_role("link", name="Search only the 20 top tokens").click()
     expect(page.get_by_role("status").filter(has_text="millisecond")).to_be_visible()
     without = browse(f"{still}/search?promotes=q")
     expect(without.get_by_role("region", name="Results")).to_be_visible()
     expect(without.get_by_role("link", name="Rank all memories")).to_have_count(0)
     without.goto(f"{still}/search?promotes=q&all=yes")
-    expect(without.get_by_role("main")).to_contain_text("Needs the model.")
+    expect(without.get_by_role("main")).to_contain_text("This needs the model.")
 
 
 def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
@@ -129,7 +129,7 @@ def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
     page = browse(f"{still}/search")
     page.get_by_label("A pattern contains").fill(asked["pattern"])
     page.get_by_label("Kind").select_option(asked["kind"])
-    page.get_by_text("By numbers").click()
+    page.get_by_text("Filter by measures").click()
     page.get_by_label("Firing rate, from").fill("0.2")
     page.get_by_label("Firing rate, to").fill("0.9")
     page.get_by_label("Highest probability, to").fill("0.05")
@@ -161,7 +161,7 @@ def test_a_result_leads_to_its_memory_and_back(browse, still, study):
 
 def test_nothing_found_says_so_and_how_to_loosen_it(browse, still, study):
     page = browse(f"{still}/search?trigger=zzz&layers=1")
-    expect(page.get_by_text("No memory fits all of this.")).to_be_visible()
+    expect(page.get_by_text("No memory matches all conditions.")).to_be_visible()
     page.get_by_role("link", name="without trigger zzz").click()
     expect(page.get_by_role("region", name="Results")).to_be_visible()
     shows(page, found_by(study, layers="1"))

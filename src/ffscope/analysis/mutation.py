@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ffscope.axes import Array
 from ffscope.corpus.prefixes import tokens_of
-from ffscope.models.memory_model import EnoughSeen, MemoryModel
+from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.passes import bos_of, by_length, sentence_inputs
@@ -173,9 +173,9 @@ class _Runs:
             at = (index[in_part].to(coefficients.device) for index in (rows, positions, within))
             observed[in_part] = coefficients[tuple(at)].float().cpu()
             if not waiting:
-                raise EnoughSeen
+                raise StopPass
 
-        with ExitStack() as stack, suppress(EnoughSeen):
+        with ExitStack() as stack, suppress(StopPass):
             for part in list(waiting):
                 stack.enter_context(part.tap(observe))
             self.model.forward(sentence_inputs(self.model, tokens, self.bos))

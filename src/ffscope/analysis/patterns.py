@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.models.encoder import Encoder, check_folder, find_encoder, is_there
+from ffscope.models.encoder import Encoder, check_folder, encoder_available, find_encoder
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.option_set import Options
 from ffscope.patterns.background import Background
@@ -19,7 +19,7 @@ from ffscope.patterns.candidates import SHALLOW, Rates
 from ffscope.patterns.describe import describe
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
 from ffscope.patterns.prefix_embeddings import EncoderReader, ModelReader, Reader
-from ffscope.patterns.prefixes import read_prefixes, sampled
+from ffscope.patterns.prefixes import read_prefixes, sample_sentences
 from ffscope.patterns.semantic import Layer, set_bits
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.table import TABLE, write_patterns
@@ -69,7 +69,7 @@ def find_patterns(
         )
     start = time.perf_counter()
     table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", entry["pattern_triggers"])])
-    prefixes, sample = read_prefixes(study, table, sampled(study, study.settings["seed"]), progress=progress)
+    prefixes, sample = read_prefixes(study, table, sample_sentences(study, study.settings["seed"]), progress=progress)
     meanings = Background(study, prefixes, sample)
     meanings.read(_reader(study, loaded, model, meanings), entry, progress)
     patterns, counts = _find_all(study, table, meanings, progress)
@@ -127,7 +127,7 @@ def _find_all(
     study: Study, table: pa.Table, meanings: Background, progress: ProgressCallback
 ) -> tuple[dict[Memory, list[Pattern]], dict[str, Any]]:
     """The patterns of every memory that has any, and how many prefixes they cover."""
-    rates, sample = Rates(meanings.sample, SHALLOW), meanings.at_large()
+    rates, sample = Rates(meanings.sample, SHALLOW), meanings.sample_statistics()
     tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
     layer, memory, rank = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
     patterns: dict[Memory, list[Pattern]] = {}
@@ -135,7 +135,7 @@ def _find_all(
     for done, (number, block) in enumerate(blocks):
         progress(Progress("patterns", done, len(blocks), unit="blocks of memories"))
         here = np.flatnonzero((layer == number) & (memory // _BLOCK == block))
-        first, distinct = block * _BLOCK, meanings.number[here]
+        first, distinct = block * _BLOCK, meanings.distinct_index[here]
         triggers = Triggers(meanings.prefixes.take(here), memory[here] - first, rank[here] - 1)
         candidates = Layer(triggers, meanings.whole[distinct], meanings.last[distinct], sample)
         for index, best in _best(candidates, find_shared(triggers, rates), tokens):
@@ -176,7 +176,9 @@ def run(work: Work) -> None:
 def needs_model(study: Study, options: Options) -> bool:
     """Whether the studied model has to embed prefixes: not if an encoder does, or the stage is done."""
     how = options(PatternOptions)
-    return not is_done(study, how.encoder, how.pattern_triggers) and not is_there(requested_encoder(study, how.encoder))
+    return not is_done(study, how.encoder, how.pattern_triggers) and not encoder_available(
+        requested_encoder(study, how.encoder)
+    )
 
 
 def check_options(options: Options) -> None:

@@ -10,7 +10,7 @@ from ffscope.cases import case
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.lenses.base import Lens
-from ffscope.models.linear_parts import written
+from ffscope.models.linear_parts import to_residual
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.tokens import spelling
 from ffscope.trace_types import Contribution, Prediction, PredictionTrace, Step
@@ -82,7 +82,7 @@ def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, m
 
 def _contributions(model: MemoryModel, lens: Lens, layer: int, coefficients: Tensor, count: int) -> list[Contribution]:
     ff = model.layer(layer)
-    sizes = coefficients.abs() * written(ff, ff.values()).float().norm(dim=-1)
+    sizes = coefficients.abs() * to_residual(ff, ff.values()).float().norm(dim=-1)
     total = sizes.sum().clamp_min(torch.finfo(torch.float32).tiny)
     chosen = {index: coefficients[index].item() for index in sizes.topk(min(count, ff.memories)).indices.tolist()}
     tokens = promoted(model, lens, layer=layer, coefficients=chosen)

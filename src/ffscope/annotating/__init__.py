@@ -1,1 +1,1 @@
-"""What people write about memories: kept apart from what the machine finds, and never overwritten by it. No torch."""
+"""Annotations of memories by people, stored apart from what programs find and never overwritten. No torch."""

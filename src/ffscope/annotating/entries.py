@@ -1,9 +1,9 @@
-"""What a filled-in sheet says, whatever its form, and whether it may be kept: everything that is wrong is said at once."""
+"""The content of a filled-in sheet of either format, and its checks, which report all problems at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ffscope.annotating.records import sound
+from ffscope.annotating.records import normalised
 from ffscope.errors import FfscopeError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS, Pattern
@@ -11,12 +11,12 @@ from ffscope.queries.prefixes import Place, trigger_places
 from ffscope.queries.tables import checked
 from ffscope.study.folder import Study
 
-NONE = "none"  # what a person writes who looked and found no pattern
+NONE = "none"  # what a person writes who found no pattern
 
 
 @dataclass(frozen=True)
 class EntryPattern:
-    """One pattern as a person wrote it, and where in the sheet."""
+    """A pattern as a person wrote it, and where in the sheet."""
 
     where: str
     pattern: Pattern
@@ -24,18 +24,18 @@ class EntryPattern:
 
 @dataclass(frozen=True)
 class Entry:
-    """One memory of a sheet. `places` are its prefixes as the sheet has them, None where it does not say which one it is."""
+    """One memory of a sheet. `places` are the places of its prefixes according to the sheet, None where it gives none."""
 
     name: str
     where: str
-    said: list[EntryPattern]
+    patterns: list[EntryPattern]
     none: bool
     places: dict[int, Place | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A sheet as it was filled in: whose it is, if it says so, its memories, and what could not be understood."""
+class FilledSheet:
+    """A filled-in sheet: its annotator, if it names one, its memories, and the problems met while parsing."""
 
     annotator: str | None
     entries: list[Entry]
@@ -43,32 +43,32 @@ class Filled:
 
 
 def instructions(command: str) -> list[str]:
-    """What an annotator is asked to do, after the paper's section 3.1; the rest depends on a sheet's form."""
+    """Instructions for annotators, after the paper's section 3.1; the rest depends on the format of the sheet."""
     return [
-        f"Look for what at least {LEAST} prefixes of a memory share. A memory may have up to {MOST} patterns, and a prefix "
-        "several of them or none.",
+        f"Look for patterns that at least {LEAST} prefixes of a memory share. A memory may have up to {MOST} patterns, and a "
+        "prefix several of them or none.",
         f"A pattern is {KINDS[0]} (the same words or word forms, such as a recurring n-gram) or {KINDS[1]} (the same topic or "
         "meaning).",
-        "The last token of a prefix, at which the memory fires, stands by itself under token; next is the token that follows "
-        "it in the text. ␣ is a space.",
-        f"When you are done, or half done: {command}",
+        "The last token of a prefix, at which the memory fires, is shown separately under token; next is the token that "
+        "follows it in the text. ␣ is a space.",
+        f"When you have finished, or are partly done, run: {command}",
     ]
 
 
-def judge(study: Study, filled: Filled) -> tuple[dict[Memory, list[Pattern]], list[str]]:
-    """The memories that were annotated, with their patterns, and everything that is wrong with the sheet."""
-    problems = list(filled.problems)
-    memories = {entry.name: memory for entry in filled.entries if (memory := _memory(study, entry, problems))}
-    shown = trigger_places(study, list(memories.values()), count=TRIGGERS)
-    found: dict[Memory, list[Pattern]] = {}
-    for entry in filled.entries:
+def check_entries(study: Study, sheet: FilledSheet) -> tuple[dict[Memory, list[Pattern]], list[str]]:
+    """The annotated memories with their patterns, and all problems of the sheet."""
+    problems = list(sheet.problems)
+    memories = {entry.name: memory for entry in sheet.entries if (memory := _memory(study, entry, problems))}
+    places = trigger_places(study, list(memories.values()), count=TRIGGERS)
+    patterns: dict[Memory, list[Pattern]] = {}
+    for entry in sheet.entries:
         memory = memories.get(entry.name)
-        if memory is None or not (entry.said or entry.none):
+        if memory is None or not (entry.patterns or entry.none):
             continue
-        if memory in found:
-            problems.append(f"{memory}, {entry.where}: it is filled in twice. Leave one of them out.")
-        found[memory] = _patterns(entry, shown[memory], problems)
-    return found, problems
+        if memory in patterns:
+            problems.append(f"{memory}, {entry.where}: it is filled in twice. Remove one of them.")
+        patterns[memory] = _patterns(entry, places[memory], problems)
+    return patterns, problems
 
 
 def _memory(study: Study, entry: Entry, problems: list[str]) -> Memory | None:
@@ -79,29 +79,30 @@ def _memory(study: Study, entry: Entry, problems: list[str]) -> Memory | None:
         return None
 
 
-def _patterns(entry: Entry, shown: dict[int, Place], problems: list[str]) -> list[Pattern]:
-    """A memory's patterns, as far as they are sound."""
-    problems += [f"{entry.name}, {entry.where}: {problem}" for problem in _wrong(entry, shown)]
+def _patterns(entry: Entry, places: dict[int, Place], problems: list[str]) -> list[Pattern]:
+    """The valid patterns of a memory; the problems of the others are added to `problems`."""
+    problems += [f"{entry.name}, {entry.where}: {problem}" for problem in _entry_problems(entry, places)]
     patterns = []
-    for said in entry.said:
+    for entry_pattern in entry.patterns:
         try:
-            patterns.append(sound(said.pattern, shown))
+            patterns.append(normalised(entry_pattern.pattern, places))
         except FfscopeError as error:
-            problems.append(f"{entry.name}, {said.where}: {error}")
+            problems.append(f"{entry.name}, {entry_pattern.where}: {error}")
     return patterns
 
 
-def _wrong(entry: Entry, shown: dict[int, Place]) -> Sequence[str]:
-    """What is wrong with a memory as a whole."""
-    if not shown:
-        return ["the memory has no triggers, so there is nothing to annotate."]
-    if entry.none and entry.said:
-        return [f"it says {NONE!r}, and has a pattern all the same. Take one of them away."]
-    if len(entry.said) > MOST:
-        return [f"it has {len(entry.said)} patterns; at most {MOST} are kept. Leave out the weakest."]
-    if entry.places and (absent := sorted(set(shown) ^ set(entry.places))):
-        return [f"prefix {absent[0]} is {'missing' if absent[0] in shown else 'not one of them'}. Put its rows back."]
-    moved = [rank for rank, place in entry.places.items() if place is not None and place != shown[rank]]
+def _entry_problems(entry: Entry, places: dict[int, Place]) -> Sequence[str]:
+    """The problems of a memory as a whole."""
+    if not places:
+        return ["the memory has no triggers, so there is nothing to annotate. Remove it from the sheet."]
+    if entry.none and entry.patterns:
+        return [f"it is marked {NONE!r} but also has a pattern. Remove one of the two."]
+    if len(entry.patterns) > MOST:
+        return [f"it has {len(entry.patterns)} patterns; at most {MOST} are allowed. Remove the weakest."]
+    if entry.places and (mismatched := sorted(set(places) ^ set(entry.places))):
+        problem = "missing" if mismatched[0] in places else "not in the study"
+        return [f"prefix {mismatched[0]} is {problem}. Restore the rows of the sheet."]
+    moved = [rank for rank, place in entry.places.items() if place is not None and place != places[rank]]
     if moved:
-        return [f"prefix {moved[0]} is not the one that the study has there now. Write a new sheet."]
+        return [f"prefix {moved[0]} differs from the one that the study has now. Write a new sheet."]
     return []

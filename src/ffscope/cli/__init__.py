@@ -1,13 +1,16 @@
 """The command line: parse, call the library, print."""
 
-# The order of --help: what makes a study, its stages, what looks at it.
+# The order of --help: what makes a study, its stages, what looks at it, the cache.
 import ffscope.cli.commands
 
 # isort: split
 import ffscope.cli.stage_commands
 
 # isort: split
-import ffscope.cli.explore  # noqa: F401 - their commands
+import ffscope.cli.explore
+
+# isort: split
+import ffscope.cli.cache  # noqa: F401 - their commands
 from ffscope.cli.app import app, main
 
 __all__ = ["app", "main"]

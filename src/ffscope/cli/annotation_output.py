@@ -1,24 +1,24 @@
-"""What `ffscope annotate` shows. Names come from people, and may have come from another's study."""
+"""The output of `ffscope annotate`. Names are untrusted: they may come from another person's study."""
 
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-from ffscope.cli.output import own_name
+from ffscope.cli.output import program_name
 from ffscope.cli.progress_output import out
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
-    from ffscope.annotating.annotator_agreement import Concord
+    from ffscope.annotating.annotate import AnnotateResult
+    from ffscope.annotating.annotator_agreement import AgreementSummary
     from ffscope.annotating.sheets import Sheet
-    from ffscope.annotating.step import Step
 
-_COLUMNS = ("who", "and", "question", "same answer", "kappa", "prefixes", "memories")
+_COLUMNS = ("annotator", "compared with", "question", "same answer", "kappa", "prefixes", "memories")
 
 
-def print_step(step: "Step") -> None:
-    """What came of a step, and what to do next."""
+def print_step(step: "AnnotateResult") -> None:
+    """The result of a step, and what to do next."""
     if step.sheet is not None:
         _print_sheet(step.sheet)
     if step.read is not None:
@@ -31,16 +31,16 @@ def print_step(step: "Step") -> None:
 
 
 def _print_sheet(sheet: "Sheet") -> None:
-    out.print(f"{sheet.memories:,} memories to annotate, in a spreadsheet or as JSON; each says how:")
+    out.print(f"{sheet.memories:,} memories to annotate, as a spreadsheet or as JSON, with instructions in the file:")
     for file in (sheet.csv, sheet.json):
         out.print(f"  {file}", markup=False, soft_wrap=True)
-    out.print("Fill in one of them and read it back, as often as you like:")
-    out.print(f"{own_name()} {sheet.then}", markup=False, soft_wrap=True)
+    out.print("Fill in one of the two and read it back, as often as you like:")
+    out.print(f"{program_name()} {sheet.then}", markup=False, soft_wrap=True)
 
 
-def _print_concord(concord: "Concord") -> None:
+def _print_concord(concord: "AgreementSummary") -> None:
     if not concord.people:
-        out.print("Nobody has annotated yet. Write a sheet to fill in with --annotator NAME.")
+        out.print("No annotations yet. Write a sheet to fill in with --annotator NAME.")
     for name, memories in concord.people.items():
         out.print(Text.assemble((visible(name), "bold"), f" annotated {memories:,} memories"), soft_wrap=True)
     if not concord.pairs:
@@ -60,10 +60,10 @@ def _print_concord(concord: "Concord") -> None:
         )
     out.print(table)
     for alpha in concord.alphas:
-        said = f"all people on {alpha.question}: Krippendorff's alpha {_number(alpha.alpha)}"
-        out.print(f"{said} over {alpha.prefixes:,} prefixes of {alpha.memories:,} memories", soft_wrap=True)
+        result = f"all annotators on {alpha.question}: Krippendorff's alpha {_number(alpha.alpha)}"
+        out.print(f"{result} over {alpha.prefixes:,} prefixes of {alpha.memories:,} memories", soft_wrap=True)
 
 
 def _number(value: float | None) -> str:
-    """– where there is nothing to compare, or everyone always said the same."""
+    """– where it is undefined: nothing to compare, or all answers are the same."""
     return "–" if value is None else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""How the command line begins and ends: the program itself, and errors as one sentence."""
+"""The command-line program, and how it reports errors: one sentence each."""
 
 import sys
 from typing import Annotated
@@ -21,28 +21,28 @@ app = typer.Typer(
 _debugging = False
 
 
-def _debug(wanted: bool) -> bool:
+def _set_debug(enabled: bool) -> bool:
     global _debugging
-    _debugging = _debugging or wanted
-    return wanted
+    _debugging = _debugging or enabled
+    return enabled
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(requested: bool) -> bool:
+    if requested:
         import ffscope
 
         out.print(f"ffscope {ffscope.__version__}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
-Debug = Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")]
+Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")]
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -50,21 +50,21 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on standard error, and an exit code."""
+    """Run the command line. An error prints one sentence to standard error and sets the exit code."""
     try:
         app()
     except FfscopeError as error:
         if _debugging:
             raise
-        _say(str(error))
+        _print_error(str(error))
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if _debugging or (error.name or "ffscope").startswith("ffscope"):
             raise
-        _say(f"This command needs the package {error.name}, which is not installed here.")
+        _print_error(f"This command needs the package {error.name}, which is not installed here.")
         sys.exit(2)
 
 
-def _say(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     lines = (visible(line, longest=None) for line in sentence.splitlines())
     err.print(Text("error: ", style="bold red") + Text("\n".join(lines)), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The commands that look at a finished study: parse, call, print."""
+"""The commands that read a finished study."""
 
 import json
 from dataclasses import asdict
@@ -44,11 +44,11 @@ from ffscope.options.serve import LiveOptions
 @command()
 def show(
     study: StudyFolder,
-    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Such as L3.17.")],
-    count: Annotated[int, typer.Option(min=1, help="Triggers shown.")] = 25,
+    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="A memory, such as L3.17.")],
+    count: Annotated[int, typer.Option(min=1, help="How many triggers to print.")] = 25,
     json_: Json = False,
 ) -> None:
-    """Print a memory's triggers: the prefix, its last token shaded by the coefficient, and the token that follows."""
+    """Print a memory: its promoted tokens, its patterns, and its triggers with the last token shaded by the coefficient."""
     from ffscope.queries.memory import memory_page
 
     page = memory_page(study, memory)
@@ -68,12 +68,13 @@ def annotate(
     read: ReadSheet = None,
     json_: Json = False,
 ) -> None:
-    """Let people say what the prefixes of memories share: write a sheet to fill in, read it back, see who agrees with whom.
+    """Annotate patterns by hand: write a sheet to fill in, read it back, measure agreement between annotators.
 
-    With --annotator it writes a sheet, with --read too it reads one back, and alone it shows who did how much and how far they
-    agree with each other and with the machine, whose patterns no sheet shows. Needs no model.
+    With --annotator it writes a sheet; with --annotator and --read it reads one back; without either it prints how much each
+    person has annotated, and how well they agree with each other and with the machine. Sheets do not show the machine's
+    patterns. Needs no model.
     """
-    from ffscope.annotating.step import annotate
+    from ffscope.annotating.annotate import annotate
     from ffscope.cli.annotation_output import print_step
 
     step = annotate(study, annotator, sample=sample, names=memories, seed=seed, read=read)
@@ -97,16 +98,16 @@ def search(
     count: SearchLimit = 20,
     json_: Json = False,
 ) -> None:
-    """Find memories by the text of their triggers, by a token that they promote, by pattern, by any measure. Needs no model."""
-    from ffscope.queries.search import Wanted, search
+    """Find memories by trigger text, promoted token, pattern or any measure. Needs no model."""
+    from ffscope.queries.search import SearchQuery, search
 
-    said = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
-    said["loose"] = "yes" if loose else ""
-    found = search(study, Wanted.parse({**said, **parse_where(where or [])}, limit=count))
+    terms = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
+    terms["loose"] = "yes" if loose else ""
+    matches = search(study, SearchQuery.parse({**terms, **parse_where(where or [])}, limit=count))
     if json_:
-        out.print_json(json.dumps(asdict(found)))
+        out.print_json(json.dumps(asdict(matches)))
     else:
-        print_matches(found)
+        print_matches(matches)
 
 
 @command()
@@ -120,16 +121,16 @@ def serve(
     name: HostNames = None,
     open_: Browse = False,
 ) -> None:
-    """Open a study in the browser: look, search, type a prompt, switch memories off, annotate.
+    """Explore a study in the browser: figures, memories, search, prompts, interventions, annotation.
 
-    The model is loaded while the pages are open already; with --no-model, or without torch, everything that only reads works.
+    The pages open at once and the model loads meanwhile. With --no-model, or without torch, only what needs the model is missing.
     """
-    from ffscope.web.serving import Address, leave, serve
+    from ffscope.web.serving import Address, exit_now, serve
 
     queue = model_queue(study, live, reload)
     address = Address(host, port, token, tuple(name or ()))
-    serve(study, address, queue, started=lambda link: print_served(link, queue.place().why, browse=open_))
-    leave()
+    serve(study, address, queue, started=lambda link: print_served(link, queue.status().why, browse=open_))
+    exit_now()
 
 
 @command()
@@ -139,26 +140,26 @@ def export(
     memories: ExportMemories = None,
     sample: ExportSample = 10,
 ) -> None:
-    """Write the explorer's read-only pages as files that open from the disk or any web host. Needs no model."""
+    """Write the explorer's read-only pages as files, for any web host or the local disk. Needs no model."""
     from ffscope.web.export import export
 
     with showing_progress() as progress:
-        made = export(study, out_, names=memories, sample=sample, progress=progress)
-    print_exported(made)
+        exported = export(study, out_, names=memories, sample=sample, progress=progress)
+    print_exported(exported)
 
 
 def parse_where(terms: list[str]) -> dict[str, str]:
-    """`["precision=0.2..", "agrees=yes"]` by name."""
+    """The terms of --where by measure: `["precision=0.2..", "agrees=yes"]` becomes a dictionary."""
     from ffscope.queries.search import answers, choices, ranges
 
-    known = (*ranges(), *answers(), *choices())
+    measures = (*ranges(), *answers(), *choices())
     parsed: dict[str, str] = {}
     for term in terms:
         name, sign, text = (part.strip() for part in term.partition("="))
-        if not sign or name not in known:
+        if not sign or name not in measures:
             raise InputError(
-                f"--where names a measure and its range, such as precision=0.2.. or agrees=yes; found {term!r}. "
-                f"Measures: {', '.join(known)}."
+                f"--where expects a measure and its range, such as precision=0.2.. or agrees=yes; found {term!r}. "
+                f"Measures: {', '.join(measures)}."
             )
         parsed[name] = text
     return parsed

@@ -1,4 +1,4 @@
-"""What a command does before its work: see that it can be done, and load the model."""
+"""Checks before a command starts, and loading the model."""
 
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
-    """The model of a new study; what is wrong with the study's folder or its corpora is said before it is loaded."""
+    """The model of a new study. Errors in the folder or the corpora are raised before it is loaded."""
     from ffscope.corpus.documents import Corpus
     from ffscope.study.folder import check_folder_is_free
 
@@ -34,30 +34,41 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
     with working(f"Loading {model} …"):
         from ffscope.models import loading
 
-        return loading.load(model, load.device, load.dtype, trust_remote_code=load.trust_remote_code)
+        return loading.load(
+            model,
+            load.device,
+            load.dtype,
+            trust_remote_code=load.trust_remote_code,
+            model_type=load.model_type,
+        )
 
 
 def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
-    """The model of a study, from where the study says it is, in the precision that it was studied in."""
+    """The model of a study, from the source and in the precision that the study records."""
     from ffscope.study.folder import Study
 
     study = Study.open(folder)
     study.need("triggers")
-    held = study.manifest["model"]
-    source = reload.model or held["source"]
+    recorded = study.manifest["model"]
+    source = reload.model or recorded["source"]
     try:
-        how = LoadOptions(reload.trust_remote_code, reload.device, held["dtype"])
-        return load_model(source, how)
+        options = LoadOptions(
+            trust_remote_code=reload.trust_remote_code,
+            model_type=reload.model_type or recorded.get("model_type"),
+            device=reload.device,
+            dtype=recorded["dtype"],
+        )
+        return load_model(source, options)
     except SourceError as error:
         if reload.model is not None:
             raise
         raise SourceError(
-            f"{error} This is where {folder} says its model is; name another place with --model."
+            f"{error} This is the source that {folder} records; name another one with --model."
         ) from error
 
 
 def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "ModelQueue":
-    """The model of a served study: it is loaded when the server starts, or there is a reason why not."""
+    """The queue of a served study's model, which loads when the server starts; without a model it knows why."""
     from importlib.util import find_spec
 
     from ffscope.web.model_queue import ModelQueue
@@ -65,7 +76,7 @@ def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Mode
     if live.no_model:
         return ModelQueue(None, why="Run ffscope serve without --no-model.")
     if find_spec("torch") is None or find_spec("transformers") is None:
-        why = "This machine has no torch or no transformers. Install both, and run ffscope serve again."
+        why = "torch or transformers is not installed. Install both and run ffscope serve again."
         return ModelQueue(None, why=why)
     from ffscope.web.model_threads import Threads, sleep_while_waiting
 
@@ -78,9 +89,9 @@ def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live"
 
     loaded = load_again(folder, reload)
     from ffscope.live.model import Live
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
     study = Study.open(folder)
-    study.refuse_other_model(account(loaded))
+    study.refuse_other_model(manifest_entry(loaded))
     lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
     return Live(loaded, bos=study.settings["bos"], **lens, tokens=live.max_tokens, new_tokens=live.max_new_tokens)

@@ -1,4 +1,4 @@
-"""What the command line shows: tables, stories, progress. Text from a corpus or a vocabulary is untrusted here."""
+"""Output of the command line. Text from a corpus or a vocabulary is untrusted."""
 
 import json
 import os
@@ -9,57 +9,58 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from ffscope.cli.progress_output import out, span
+from ffscope.cli.progress_output import duration, out
 from ffscope.stages.registry import measures, stages
 from ffscope.tokens import visible
 
 if TYPE_CHECKING:
     from ffscope.analysis.trace import Contribution, Prediction, PredictionTrace
-    from ffscope.models.check import Finding
+    from ffscope.models.check import Finding as CheckedIdentity
     from ffscope.models.memory_model import MemoryModel
     from ffscope.queries.memory import MemoryPage, Value
-    from ffscope.queries.patterns import Found
+    from ffscope.queries.patterns import AnnotatedPattern
     from ffscope.queries.prefixes import Trigger
     from ffscope.queries.search import Matches
+    from ffscope.report.figure import Finding
     from ffscope.stages.stage import Measure, Stage
     from ffscope.study.folder import Study
     from ffscope.web.export import Exported
 
 AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
-_SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # the higher a coefficient, the further on
+_SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # by coefficient, lowest first
+_TABLE_WIDTH, _TABLE_WIDEST = 110, 160  # columns that the table of findings needs, and takes at most
 
 
-def print_findings(model: "MemoryModel", findings: "list[Finding]") -> None:
+def print_check(model: "MemoryModel", identities: "list[CheckedIdentity]") -> None:
     """Every identity of a model, with its largest error."""
-    how = "discovered; not in the table" if model.discovered else "in the table"
-    out.print(f"{model}; layout {how}", markup=False, soft_wrap=True)
+    layout = "discovered; not in the table" if model.discovered else "in the table"
+    out.print(f"{model}; layout {layout}", markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("identity", "left"), ("layers", "left"), ("largest error", "right"), ("", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for finding in findings:
-        first, last = finding.layers[0], finding.layers[-1]
-        verdict = Text("holds", style="green") if finding.holds else Text("FAILS", style="bold red")
-        table.add_row(
-            finding.identity, f"{first}" if first == last else f"{first}–{last}", f"{finding.error:.1e}", verdict
-        )
+    for row in identities:
+        first, last = row.layers[0], row.layers[-1]
+        verdict = Text("holds", style="green") if row.holds else Text("FAILS", style="bold red")
+        table.add_row(row.identity, f"{first}" if first == last else f"{first}–{last}", f"{row.error:.1e}", verdict)
     out.print(table)
 
 
-def print_trace(story: "PredictionTrace") -> None:
+def print_trace(trace: "PredictionTrace") -> None:
     """The prediction at one position, layer by layer."""
-    shown = Text(" ").join(
-        Text(token, style="bold reverse" if i == story.position else "") for i, token in enumerate(story.tokens)
+    prompt = Text(" ").join(
+        Text(token, style="bold reverse" if i == trace.position else "") for i, token in enumerate(trace.tokens)
     )
-    out.print(shown, soft_wrap=True)
+    out.print(prompt, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("layer", "before", "memories and what they promote", "after", "case"):
         table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
     wide = 7 + (out.width - 80) // 4  # a token in a column
     room = out.width - 32 - 2 * wide  # what the other columns leave
-    for step in story.steps:
+    for step in trace.steps:
         table.add_row(
             str(step.layer),
             _prediction(step.before, wide),
@@ -68,7 +69,7 @@ def print_trace(story: "PredictionTrace") -> None:
             step.case,
         )
     out.print(table)
-    best = Text("  ").join(_prediction(prediction, 20) for prediction in story.prediction)
+    best = Text("  ").join(_prediction(prediction, 20) for prediction in trace.prediction)
     out.print(Text.assemble(("the model predicts: ", "bold"), best))
 
 
@@ -86,32 +87,33 @@ def _cut(text: Text, width: int) -> Text:
 
 
 def print_study(study: "Study") -> None:
-    """What a search left behind, and what to do with it."""
+    """The result of a search, and what to do next."""
     held_out, stage = study.manifest["corpus"]["held_out"], study.manifest["stages"]["triggers"]
     memories, first = study.searched()
     lines = (
         f"{stage['prefixes']:,} prefixes of {stage['sentences']:,} sentences searched for {memories:,} memories in "
-        f"{span(stage['seconds'])}, {stage['tokens_per_second']:,} a second; {held_out['sentences']:,} sentences held out.",
-        f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Look at a memory:",
-        f"{own_name()} show {shlex.quote(str(study.folder))} {first}",
+        f"{duration(stage['seconds'])} ({stage['tokens_per_second']:,} per second); {held_out['sentences']:,} sentences held out.",
+        f"In {study.folder}: triggers.parquet, memories.parquet, sentences.parquet. Show a memory:",
+        f"{program_name()} show {shlex.quote(str(study.folder))} {first}",
     )
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
 
 def print_stage(study: "Study", stage: str) -> None:
-    """What one stage left behind, and what to do next."""
+    """The result of one stage, and what to do next."""
     table, seconds = stages()[stage].table, study.manifest["stages"][stage]["seconds"]
     assert table is not None
     file = study.path(table.file)
-    out.print(f"{file}, made in {span(seconds)}. Draw what the study shows:", markup=False, soft_wrap=True)
-    out.print(f"{own_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
+    out.print(
+        f"{file}, written in {duration(seconds)}. Draw the figures and write the report:", markup=False, soft_wrap=True
+    )
+    out.print(f"{program_name()} report {shlex.quote(str(study.folder))}", markup=False, soft_wrap=True)
 
 
 def print_finished(study: "Study") -> None:
-    """What a study shows in a few numbers, and where the rest is."""
-    for headline in _headlines(study):
-        out.print(Text.assemble(("• ", "cyan"), headline), soft_wrap=True)
+    """A study's findings, and where its files are."""
+    print_summary(_findings(study))
     for stage, done in study.manifest["stages"].items():
         if not done["done"]:
             out.print(
@@ -122,31 +124,58 @@ def print_finished(study: "Study") -> None:
         f"report   {study.path('report.html')}  (open it in a browser)",
         f"figures  {study.path('figures')}{os.sep}",
         f"numbers  {study.path('summary.json')}, and a .parquet file for every stage",
-        f"memories {own_name()} show {shlex.quote(str(study.folder))} {first}",
-        f"explorer {own_name()} serve {shlex.quote(str(study.folder))}",
+        f"memories {program_name()} show {shlex.quote(str(study.folder))} {first}",
+        f"explorer {program_name()} serve {shlex.quote(str(study.folder))}",
     )
     for line in lines if study.path("report.html").is_file() else lines[-2:]:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _headlines(study: "Study") -> list[str]:
-    """The report's most telling numbers; none where there is no report, or a machine with a GPU has torch and no more."""
+def print_summary(findings: list["Finding"]) -> None:
+    """The report's "In short": a table on a wide terminal, a list on a narrow one, else one line per finding."""
+    rows = [[visible(cell, longest=None) for cell in vars(finding).values()] for finding in findings]
+    lines = [f"{finding}: {model} (paper: {paper}); {reading}" for finding, model, paper, reading in rows]
+    if not out.is_terminal:
+        for line in lines:
+            out.print(f"• {line}", markup=False, soft_wrap=True)
+    elif out.width < _TABLE_WIDTH:
+        bullets = Table.grid(padding=(0, 1))
+        for line in lines:
+            bullets.add_row(Text("•", style="cyan"), Text(line))
+        out.print(bullets)
+    elif rows:
+        width = min(out.width, _TABLE_WIDEST)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", expand=True, width=width)
+        for head, share, style in (
+            ("finding", 5, ""),
+            ("this model", 4, "cyan"),
+            ("the paper", 4, ""),
+            ("reading", 5, ""),
+        ):
+            table.add_column(head, ratio=share, style=style)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        out.print(table)
+
+
+def _findings(study: "Study") -> list["Finding"]:
+    """The report's findings; none where there is no report, or where only the packages of the model side are installed."""
     if not study.path("summary.json").is_file():
         return []
     with suppress(ModuleNotFoundError):
-        from ffscope.report.summary import headlines
+        from ffscope.report.summary import findings
 
-        return headlines(json.loads(study.path("summary.json").read_text(encoding="utf-8")))
+        return findings(json.loads(study.path("summary.json").read_text(encoding="utf-8")))
     return []
 
 
-def own_name() -> str:
-    """How this program is called from where its user is."""
+def program_name() -> str:
+    """The command to call this program: ffscope if it is on the path, else the path it was started with."""
     return "ffscope" if shutil.which("ffscope") else sys.argv[0]
 
 
 def print_memory(page: "MemoryPage", count: int) -> None:
-    """One memory's triggers, the trigger token shaded by its coefficient, the token that follows it in grey."""
+    """One memory: its value, its patterns, and its triggers with the last token shaded by the coefficient."""
     share = page.fired / page.seen if page.seen else 0.0
     head = (
         f" of {visible(page.model, longest=None)} ({page.dtype}): fires on {share:.1%} of {page.seen:,} prefixes, "
@@ -156,10 +185,10 @@ def print_memory(page: "MemoryPage", count: int) -> None:
     out.print(Text(visible(page.gist, longest=None), style="bold"), soft_wrap=True)
     if page.value is not None and page.value.promotes:
         _print_value(page.value)
-    for found in page.patterns or []:
-        _print_pattern(found)
+    for pattern in page.patterns or []:
+        _print_pattern(pattern)
     if not page.triggers:
-        out.print("It never fired: no prefix of the corpus gives it a coefficient above 0.")
+        out.print("It never fired: no prefix of the corpus has a coefficient above 0.")
     for title, triggers in (
         ("", page.triggers),
         ("lowest", page.negative),
@@ -171,15 +200,15 @@ def print_memory(page: "MemoryPage", count: int) -> None:
             _print_triggers(triggers[:count])
 
 
-def print_matches(found: "Matches") -> None:
-    """The memories that match, each with the first of its triggers that contains the text and the promoted token."""
-    shown = f", the first {len(found.rows):,} shown" if len(found.rows) < found.count else ""
-    out.print(f"{found.count:,} memories match{shown} ({1000 * found.seconds:.0f} ms)")
+def print_matches(matches: "Matches") -> None:
+    """The matching memories, each with its first trigger that contains the text, and the promoted token."""
+    cut = f"; the first {len(matches.rows):,}:" if len(matches.rows) < matches.count else ""
+    out.print(f"{matches.count:,} memories match ({1000 * matches.seconds:.0f} ms){cut}")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = _promoted_columns() if any(row.promoted for row in found.rows) else _match_columns()
+    columns = _promoted_columns() if any(row.promoted for row in matches.rows) else _match_columns()
     for name, (justify, _) in columns.items():
         table.add_column(name, justify=justify, no_wrap=True)
-    for row in found.rows:
+    for row in matches.rows:
         table.add_row(*(cell(row) for _, cell in columns.values()))
         if row.trigger is not None:
             room = out.width - 24
@@ -193,7 +222,7 @@ def print_matches(found: "Matches") -> None:
                 ),
                 soft_wrap=True,
             )
-    if found.rows:
+    if matches.rows:
         out.print(table)
 
 
@@ -207,12 +236,12 @@ _PROMOTED: dict[str, _Column] = {
 
 
 def _match_columns() -> dict[str, _Column]:
-    """A memory and the measures that are for the terminal."""
+    """A memory and the measures shown in the terminal."""
     return _MEMORY | dict(_measure_column(measure, 48) for _, measure in _terminal_measures())
 
 
 def _promoted_columns() -> dict[str, _Column]:
-    """A memory and the token that was asked for, which takes the place of what else is known of the value."""
+    """A memory and the promoted token searched for, in place of the value's other measures."""
     others = [measure for stage, measure in _terminal_measures() if stage.name not in ("values", "agreement")]
     return _MEMORY | _PROMOTED | dict(_measure_column(measure, 24) for measure in others)
 
@@ -222,7 +251,7 @@ def _terminal_measures() -> "Iterator[tuple[Stage, Measure]]":
 
 
 def _measure_column(measure: "Measure", longest: int) -> tuple[str, _Column]:
-    """The head and the cells of a measure's column; a text has at most so many letters."""
+    """The header and the cells of a measure's column; texts are cut to `longest` characters."""
     head = f"{measure.name} token" if measure.kind == "token" else measure.name
     number = measure.kind in ("real", "share", "count")
     return head, ("right" if number else "left", lambda row: _cell(measure, row.measures.get(measure.name), longest))
@@ -242,10 +271,10 @@ def _cell(measure: "Measure", value: Any, longest: int) -> Text | str:
 
 
 def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:
-    """Where the explorer is, as soon as it answers, and what it cannot do."""
+    """The explorer's address, and why prompts are unavailable where they are."""
     out.print(Text.assemble("The explorer is ready at ", (link, "bold"), "  (Ctrl-C stops it)"), soft_wrap=True)
     if why_no_model is not None:
-        print_line(f"Prompts cannot be asked: there is no model. {why_no_model}")
+        print_line(f"Prompts are unavailable: no model is loaded. {why_no_model}")
     if browse:
         import webbrowser
 
@@ -253,23 +282,23 @@ def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:
 
 
 def print_line(sentence: str) -> None:
-    """A sentence about how things stand, as it is."""
+    """A sentence, without markup."""
     out.print(sentence, markup=False, soft_wrap=True)
 
 
-def print_exported(made: "Exported") -> None:
-    """What an export wrote, and where to begin."""
+def print_exported(exported: "Exported") -> None:
+    """What an export wrote, and its first page."""
     out.print(
-        f"{made.pages:,} pages, {made.bytes / 2**20:.1f} MiB. Open this in a browser, or put the folder on any web host:"
+        f"{exported.pages:,} pages, {exported.bytes / 2**20:.1f} MiB. Open this in a browser, or copy the folder to any web host:"
     )
-    out.print(f"  {made.first}", markup=False, soft_wrap=True)
+    out.print(f"  {exported.first}", markup=False, soft_wrap=True)
 
 
 def _print_value(value: "Value") -> None:
     promotes = " ".join(visible(token, 20) for token, _ in value.promotes[:10])
     suppresses = " ".join(visible(token, 20) for token in value.suppresses[:10])
-    for title, said in (("promotes", promotes), ("suppresses", suppresses)):
-        out.print(_cut(Text.assemble((f"{title:<11}", "bold"), (said, "cyan")), out.width))
+    for title, tokens in (("promotes", promotes), ("suppresses", suppresses)):
+        out.print(_cut(Text.assemble((f"{title:<11}", "bold"), (tokens, "cyan")), out.width))
     if value.precision is not None:
         first = visible(value.promotes[0][0], 20)
         out.print(Text.assemble((first, "cyan"), f" follows {value.precision:.0%} of its triggers"))
@@ -279,11 +308,11 @@ def _print_value(value: "Value") -> None:
         out.print(f"{AGREEMENT}: {'yes' if value.agrees else 'no'}")
 
 
-def _print_pattern(found: "Found") -> None:
-    who = "" if found.annotator == "machine" else f" – {visible(found.annotator)}"
-    chance = "" if found.p_value is None else f", p {found.p_value:.0e}"
-    said = f"{visible(found.description, longest=None)} ({len(found.covers)} prefixes{chance}){who}"
-    out.print(Text.assemble((f"{found.kind:<11}", "bold"), said), soft_wrap=True)
+def _print_pattern(pattern: "AnnotatedPattern") -> None:
+    annotator = "" if pattern.annotator == "machine" else f" – {visible(pattern.annotator)}"
+    chance = "" if pattern.p_value is None else f", p {pattern.p_value:.0e}"
+    text = f"{visible(pattern.description, longest=None)} ({len(pattern.covers)} prefixes{chance}){annotator}"
+    out.print(Text.assemble((f"{pattern.kind:<11}", "bold"), text), soft_wrap=True)
 
 
 def _print_triggers(triggers: "list[Trigger]") -> None:
@@ -292,14 +321,14 @@ def _print_triggers(triggers: "list[Trigger]") -> None:
     for trigger in triggers:
         token = visible(trigger.token, 24)
         before = visible(trigger.before, longest=None)
-        kept = max(10, room - len(token))
+        before_width = max(10, room - len(token))
         shade = (
             _SHADES[min(len(_SHADES) - 1, int(abs(trigger.coefficient) / highest * len(_SHADES)))] if highest else ""
         )
         line = Text.assemble(
             (f"{trigger.rank:>3} ", "dim"),
             f"{trigger.coefficient:>8.3f}  ",
-            before if len(before) <= kept else f"…{before[-kept + 1 :]}",
+            before if len(before) <= before_width else f"…{before[-before_width + 1 :]}",
             (token, f"bold {shade}"),
             (f" {visible(trigger.next_token, 12)}", "bright_black"),
         )

@@ -1,4 +1,4 @@
-"""What the command line shows while something takes long: a spinner, bars, or lines in a log."""
+"""Progress on the command line: a spinner, bars, or lines in a log."""
 
 import logging
 import os
@@ -17,29 +17,29 @@ from ffscope.progress import Progress, ProgressCallback
 from ffscope.tokens import visible
 
 out = Console(highlight=False)
-out.width = max(out.width, 80)  # a narrower table says nothing
+out.width = max(out.width, 80)  # narrower tables are unreadable
 err = Console(stderr=True, highlight=False)
 _LOG_FIRST, _LOG_EVERY = 2.0, 10.0  # seconds to the first line of progress without a terminal, and between lines
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Say what takes long: a spinner on a terminal, a line elsewhere. Only our own word is heard meanwhile."""
+def working(message: str) -> Iterator[None]:
+    """Show a message during slow work: a spinner on a terminal, a line elsewhere. Other libraries' output is silenced."""
     os.environ.setdefault("TQDM_DISABLE", "1")
-    what = visible(what, longest=None)  # a study says where its model is, and may be another person's
+    message = visible(message, longest=None)  # the model's source comes from the study, which may be another person's
     if not err.is_terminal:
-        err.print(what, markup=False)
-    with err.status(Text(what)) if err.is_terminal else nullcontext():
-        from transformers.utils import logging as theirs
+        err.print(message, markup=False)
+    with err.status(Text(message)) if err.is_terminal else nullcontext():
+        from transformers.utils import logging as transformers_logging
 
-        theirs.set_verbosity_error()
-        theirs.disable_progress_bar()
-        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Said()])
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_LogHandler()])
         logging.getLogger("httpx2").setLevel(logging.WARNING)
         yield
 
 
-class _Said(logging.Handler):
+class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith("ffscope") or record.levelno >= logging.WARNING:
             err.print(record.getMessage(), markup=False, soft_wrap=True)
@@ -47,40 +47,43 @@ class _Said(logging.Handler):
 
 @contextmanager
 def showing_progress() -> Iterator[ProgressCallback]:
-    """As `_progress`; who interrupts a study is told what becomes of it, since typer ends the program without a word."""
+    """As `_progress`, and with a message on interruption, since typer exits silently."""
     try:
-        with _progress() as tell:
-            yield tell
+        with _progress() as callback:
+            yield callback
     except KeyboardInterrupt:
-        err.print("Interrupted. What the study has is kept: the same command goes on with it.")
+        err.print("Interrupted. What is done is saved; the same command resumes.")
         raise
 
 
 @contextmanager
 def _progress() -> Iterator[ProgressCallback]:
-    """Gives a function to be told how far the stages are: a bar on a terminal, a line now and then elsewhere."""
+    """Gives a callback for the stages' progress: a bar on a terminal, a line now and then elsewhere."""
     begun: dict[str, tuple[float, int]] = {}
     if not err.is_terminal:
         lines = _Lines()
-        yield lambda progress: lines.tell(_with_time_left(progress, begun))
+        yield lambda progress: lines.update(_with_time_left(progress, begun))
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}", markup=False))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[message]}", markup=False))
     with Bars(*columns, console=err) as bars:
         tasks: dict[str, Any] = {}
 
-        def tell(progress: Progress) -> None:
+        def update(progress: Progress) -> None:
             progress = _with_time_left(progress, begun)
             if progress.stage not in tasks:
-                tasks[progress.stage] = bars.add_task(progress.stage, total=None, said="")
+                tasks[progress.stage] = bars.add_task(progress.stage, total=None, message="")
             bars.update(
-                tasks[progress.stage], completed=progress.done, total=progress.total or None, said=_said(progress)
+                tasks[progress.stage],
+                completed=progress.done,
+                total=progress.total or None,
+                message=_message(progress),
             )
 
-        yield tell
+        yield update
 
 
 def _with_time_left(progress: Progress, begun: dict[str, tuple[float, int]]) -> Progress:
-    """A stage that does not know how long it will still take gets the time at its pace so far."""
+    """Estimate the time left from the pace so far, for a stage that gives none itself."""
     now = time.monotonic()
     start, first = begun.setdefault(progress.stage, (now, progress.done))
     new = progress.done - first
@@ -95,24 +98,24 @@ class _Lines:
     def __init__(self) -> None:
         self.due = time.monotonic() + _LOG_FIRST
 
-    def tell(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         now = time.monotonic()
         if now >= self.due or progress.done == progress.total:
             self.due = now + _LOG_EVERY
-            err.print(f"{progress.stage}: {_said(progress)}", markup=False, soft_wrap=True)
+            err.print(f"{progress.stage}: {_message(progress)}", markup=False, soft_wrap=True)
 
 
-def _said(progress: Progress) -> str:
-    said = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
+def _message(progress: Progress) -> str:
+    message = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
     if progress.rate is not None:
-        said += f", {progress.rate:,.0f} prefixes/s"
+        message += f", {progress.rate:,.0f} prefixes/s"
     if progress.left is not None:
-        said += f", {span(progress.left)} left"
-    return said if progress.detail is None else f"{said}; {visible(progress.detail, longest=None)}"
+        message += f", {duration(progress.left)} left"
+    return message if progress.detail is None else f"{message}; {visible(progress.detail, longest=None)}"
 
 
-def span(seconds: float) -> str:
-    """A time as people say it: 3 min 20 s."""
+def duration(seconds: float) -> str:
+    """A duration in words: 3 min 20 s."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

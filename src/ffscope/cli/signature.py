@@ -1,4 +1,4 @@
-"""Commands whose options come from dataclasses: a parameter that is one becomes its fields, each with its help and range."""
+"""Commands whose options come from dataclasses: each field becomes an option, with its help and range."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -19,14 +19,14 @@ def command(
 ) -> Callable[[Command], Command]:
     """Make a function a command of ffscope.
 
-    A parameter whose type is an options dataclass is given the whole of it; on the command line it is one option for each field.
-    Fields of the dataclasses in `more` go into the function's parameter `options`, by their names. Every command takes --debug.
+    A parameter whose type is an options dataclass becomes one option per field on the command line. Fields of the dataclasses
+    in `more` go into the function's parameter `options`, by name. Every command takes --debug.
     """
 
     def register(function: Command) -> Command:
-        made = _expanded(function, tuple(more))
-        made.__name__ = name or function.__name__
-        app.command(name, help=help or inspect.getdoc(function))(made)
+        expanded = _expanded(function, tuple(more))
+        expanded.__name__ = name or function.__name__
+        app.command(name, help=help or inspect.getdoc(function))(expanded)
         return function
 
     return register
@@ -34,11 +34,11 @@ def command(
 
 def _expanded(function: Command, more: tuple[type, ...]) -> Command:
     hints = get_type_hints(function, include_extras=True)
-    given = inspect.signature(function).parameters
-    kinds = {name: hints[name] for name in given if is_dataclass(hints[name])}
+    declared = inspect.signature(function).parameters
+    kinds = {name: hints[name] for name in declared if is_dataclass(hints[name])}
 
     def run(**values: Any) -> None:
-        arguments = {name: values[name] for name in given if name in values and name not in kinds}
+        arguments = {name: values[name] for name in declared if name in values and name not in kinds}
         for name, kind in kinds.items():
             arguments[name] = kind(**{field.name: values[field.name] for field in option_fields(kind)})
         if more:
@@ -46,7 +46,7 @@ def _expanded(function: Command, more: tuple[type, ...]) -> Command:
         function(**arguments)
 
     parameters: dict[str, Parameter] = {}
-    for name, parameter in given.items():
+    for name, parameter in declared.items():
         for option in _options(name, parameter.replace(annotation=hints[name]), kinds, more):
             parameters.setdefault(option.name, option.replace(kind=Parameter.KEYWORD_ONLY))
     parameters["debug"] = Parameter("debug", Parameter.KEYWORD_ONLY, annotation=Debug, default=False)
@@ -57,30 +57,30 @@ def _expanded(function: Command, more: tuple[type, ...]) -> Command:
 
 
 def _options(name: str, parameter: Parameter, kinds: dict[str, type], more: tuple[type, ...]) -> Iterator[Parameter]:
-    """What a function's parameter is on the command line: itself, or the fields of its dataclass."""
+    """The command-line options of a function's parameter: itself, or the fields of its dataclass."""
     if name in kinds:
-        yield from (_parameter(field, kept=False) for field in option_fields(kinds[name]))
+        yield from (_parameter(field, recorded=False) for field in option_fields(kinds[name]))
     elif name == "options":
         for kind in more:
-            yield from (_parameter(field, kept=issubclass(kind, StudyOptions)) for field in option_fields(kind))
+            yield from (_parameter(field, recorded=issubclass(kind, StudyOptions)) for field in option_fields(kind))
     else:
         yield parameter
 
 
-def _parameter(field: OptionField, *, kept: bool) -> Parameter:
-    """One option. Of those that a study keeps, what is left out is not the default yet: the study may have another."""
+def _parameter(field: OptionField, *, recorded: bool) -> Parameter:
+    """One option. One that a study records defaults to None, since the study may have another value than the default."""
     kind, help = _type(field), field.help
     option = typer.Option(
         field.flag, help=help.text, min=help.min, max=help.max, metavar=help.metavar, envvar=help.envvar
     )
-    if kept:
+    if recorded:
         kind = Union[kind, None]  # noqa: UP007 - made at run time
-    default = Parameter.empty if field.is_required else None if kept else field.default
+    default = Parameter.empty if field.is_required else None if recorded else field.default
     return Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option], default=default)
 
 
 def _type(field: OptionField) -> Any:
-    """A field's type as the command line takes it: a list of numbers is written as a text."""
+    """A field's type on the command line, where a list of numbers is a string."""
     if field.help.choices is not None:
         return Literal[tuple(field.help.choices())]
     return Union[str, None] if list[int] in get_args(field.type) else field.type  # noqa: UP007 - made at run time

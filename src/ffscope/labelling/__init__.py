@@ -1,1 +1,1 @@
-"""A language model, asked over HTTP, that names patterns and is held to what it said. No torch."""
+"""Labels by a language model behind HTTP, and the test of these labels on held-back prefixes. No torch."""

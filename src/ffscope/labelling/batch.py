@@ -1,4 +1,4 @@
-"""Questions that are sent together, as a batch job of the server: often half the price, and answered within a day."""
+"""Questions sent together, as a batch job of the server: often half the price, and answered within a day."""
 
 import json
 import logging
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ffscope.errors import LabellerError
-from ffscope.labelling.cache import Correspondence
-from ffscope.labelling.endpoint import Call, MissingError, Question, RefusedError, blamed_in, message_in
+from ffscope.labelling.cache import CachedEndpoint
+from ffscope.labelling.endpoint import Call, MissingError, Question, RefusedError, blamed_parameters, message_in
 from ffscope.progress import Progress, ProgressCallback
 from ffscope.queries.labeller_answers import Answer, Job
 from ffscope.tokens import visible
@@ -17,22 +17,22 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 10.0
 _MOST = 50_000  # requests in one batch, by OpenAI's limit; the rest go into the next
 _URL: Final = "/v1/chat/completions"
-_MISSING = "It may offer no batches: ask it without --labeller-batch."
-_GONE = "The batch is no longer there: the same command sends its questions again."
+_MISSING = "The server may not support batches: leave out --labeller-batch."
+_GONE = "The batch no longer exists: the same command sends its questions again."
 
 
 class PendingError(Exception):
-    """A question that waits for the next batch."""
+    """A question that will be sent with the next batch."""
 
 
-class Batches(Correspondence):
-    """A correspondence by batches. Asking raises `PendingError` where an answer is missing; `send` has all of these answered."""
+class BatchEndpoint(CachedEndpoint):
+    """Asks in batches. `ask` raises `PendingError` if an answer is not cached; `send` gets the answers to all these questions."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.pending: dict[str, Question] = {}
         self._failed: dict[str, RefusedError] = {}
-        self._refused: dict[str, frozenset[str]] = {}  # parameters that the server did not take, by question
+        self._refused: dict[str, frozenset[str]] = {}  # parameters that the server did not accept, by question
 
     def _fetch(self, name: str, question: Question) -> Answer:
         if name in self._failed:
@@ -41,25 +41,25 @@ class Batches(Correspondence):
         raise PendingError
 
     def send(self, progress: ProgressCallback) -> None:
-        """Wait for a batch that an earlier run left behind, or send one; its answers are kept then."""
+        """Wait for a batch of an earlier run, or send a new one, and store its answers."""
         job = self.answers.job(self.endpoint.address.shown)
         sent = {} if job else dict(list(self.pending.items())[:_MOST])
         job = job or self._upload(sent)
         try:
             batch = self._wait(self._start(job), progress)
-        except (MissingError, RefusedError):  # another try would end in the same way
+        except (MissingError, RefusedError):  # another attempt would fail in the same way
             self.answers.drop_job(job)
             raise
-        answered = {self._take(line, job.model) for line in self._lines(batch)}
+        answered = {self._store(line, job.model) for line in self._lines(batch)}
         self.answers.drop_job(job)
         if batch["status"] != "completed":
             raise self._ended(batch)
         for name in sent.keys() - answered:
-            self._failed[name] = RefusedError("The batch holds no answer to this question.")
+            self._failed[name] = RefusedError("The batch contains no answer to this question.")
         self.pending = {}
 
     def _upload(self, questions: dict[str, Question]) -> Job:
-        """The questions as a file at the server, which is known here before a batch is made of it."""
+        """Upload the questions as a file, which is recorded here before the batch is started."""
         lines = [
             json.dumps({"custom_id": name, "method": "POST", "url": _URL, "body": self._sent(name, question)})
             for name, question in questions.items()
@@ -76,8 +76,8 @@ class Batches(Correspondence):
         return self.endpoint.sent(question, self._refused.get(name, frozenset()))
 
     def _start(self, job: Job) -> str:
-        """The batch of a job. Where it is not known whether one was started, the server is asked: a second would be paid too."""
-        name = job.batch or self._made_of(job.file)
+        """The id of a job's batch. If it may have been started before, the server is asked: a second one would be paid for too."""
+        name = job.batch or self._batch_of_file(job.file)
         if name is not None:
             log.info("Batch %s was sent by an earlier run; fetching its answers.", visible(name))
         else:
@@ -92,19 +92,21 @@ class Batches(Correspondence):
         self.answers.put_job(job._replace(batch=name), self.endpoint.address.shown)
         return name
 
-    def _made_of(self, file: str) -> str | None:
-        """The batch that was made of a file, if any was."""
+    def _batch_of_file(self, file: str) -> str | None:
+        """The id of the batch that was started from a file, if any."""
         listed = self.endpoint.get(lambda client: client.batches.with_raw_response.list(limit=100), missing=_MISSING)
-        batches = [one for one in self._field(listed, "data") if isinstance(one, dict)]
-        return next((str(one["id"]) for one in batches if one.get("input_file_id") == file and "id" in one), None)
+        batches = [batch for batch in self._field(listed, "data") if isinstance(batch, dict)]
+        return next(
+            (str(batch["id"]) for batch in batches if batch.get("input_file_id") == file and "id" in batch), None
+        )
 
     def _wait(self, name: str, progress: ProgressCallback) -> dict[str, Any]:
-        """A batch that has ended, however it ended."""
+        """Wait until a batch has ended, in whatever state."""
         try:
             while True:
                 batch = self.endpoint.get(lambda client: client.batches.with_raw_response.retrieve(name), missing=_GONE)
                 status = str(self._field(batch, "status"))
-                progress(_so_far(batch, f"answers of batch {visible(name)} ({visible(status)})"))
+                progress(_batch_progress(batch, f"answers of batch {visible(name)} ({visible(status)})"))
                 if status in ("completed", "failed", "expired", "cancelled"):
                     return {**batch, "id": name}
                 time.sleep(POLL_SECONDS)
@@ -124,21 +126,23 @@ class Batches(Correspondence):
                     if isinstance(answer, dict) and isinstance(answer.get("custom_id"), str):
                         yield answer
                     else:
-                        log.warning("Batch %s holds a line that is no answer; it is skipped.", visible(batch["id"]))
+                        log.warning(
+                            "Batch %s contains a line that is not an answer; it is skipped.", visible(batch["id"])
+                        )
 
-    def _take(self, line: dict[str, Any], model: str) -> str:
-        """Keep one answer, or why there is none; gives the digest of its question."""
+    def _store(self, line: dict[str, Any], model: str) -> str:
+        """Store one answer, or the reason why there is none; returns the digest of its question."""
         name, response = line["custom_id"], line.get("response")
         response = response if isinstance(response, dict) else {}
         status, body = response.get("status_code", 200), response.get("body") or {"error": line.get("error")}
         try:
             if status != 200:
                 raise self.endpoint.refusal(status, json.dumps(body))
-            self.keep(name, model, self.endpoint.answer(body))
+            self.store(name, model, self.endpoint.answer(body))
         except LabellerError as error:
             refusal = error if isinstance(error, RefusedError) else RefusedError(str(error))
             question = self.pending.get(name)
-            blamed = blamed_in(refusal, self._sent(name, question)) if question else frozenset()
+            blamed = blamed_parameters(refusal, self._sent(name, question)) if question else frozenset()
             if blamed:
                 self._refused[name] = self._refused.get(name, frozenset()) | blamed
             else:
@@ -152,19 +156,19 @@ class Batches(Correspondence):
         try:
             return body[name]
         except (LookupError, TypeError):
-            raise self.endpoint.foreign() from None
+            raise self.endpoint.unexpected_response() from None
 
     def _ended(self, batch: dict[str, Any]) -> LabellerError:
         errors = (batch.get("errors") or {}).get("data") or [{}]
         reason = message_in(json.dumps({"error": errors[0]}))
         name, status = visible(batch["id"]), visible(batch["status"])
         return LabellerError(
-            f"Batch {name} at {self.endpoint.address.shown} ended as {status}{reason}. "
-            "Answers that it holds are kept; the same command asks for the others."
+            f"Batch {name} at {self.endpoint.address.shown} ended with status {status}{reason}. "
+            "Its answers are stored; the same command requests the others."
         )
 
 
-def _so_far(batch: dict[str, Any], unit: str) -> Progress:
+def _batch_progress(batch: dict[str, Any], unit: str) -> Progress:
     counts = batch.get("request_counts")
     numbers = counts if isinstance(counts, dict) else {}
     done, failed, total = (int(numbers.get(name) or 0) for name in ("completed", "failed", "total"))

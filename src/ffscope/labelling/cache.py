@@ -1,4 +1,4 @@
-"""Answers that were paid for, kept in the study folder, so that none is ever paid twice."""
+"""Caches answers in the study folder, so that none is paid for twice."""
 
 import hashlib
 import json
@@ -11,12 +11,12 @@ from ffscope.queries.labeller_answers import Answer, Answers
 
 
 def digest(question: Question) -> str:
-    """A question's name: the same for the same model, messages and parameters."""
+    """The digest of a question: the same for the same model, messages and parameters."""
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
 
 
-class Correspondence:
-    """An endpoint whose answers are kept, with what they cost. Any number of threads may ask at once."""
+class CachedEndpoint:
+    """An endpoint with a cache of answers and their cost. Any number of threads may use it at once."""
 
     def __init__(self, endpoint: Endpoint, answers: Answers, *, seed: int, price: Price | None = None) -> None:
         self.endpoint, self.answers, self.seed = endpoint, answers, seed
@@ -28,38 +28,38 @@ class Correspondence:
 
     @property
     def cost(self) -> Cost:
-        """What the answers cost so far: each question once, however often it came up."""
+        """The cost of the answers so far; each question counts once."""
         with self._counting:
-            paid, kept = Tokens(), Tokens()
+            paid, cached = Tokens(), Tokens()
             for name, tokens in self._tokens.items():
-                paid, kept = (paid + tokens, kept) if name in self.paid else (paid, kept + tokens)
-        return Cost(paid, kept, self._price)
+                paid, cached = (paid + tokens, cached) if name in self.paid else (paid, cached + tokens)
+        return Cost(paid, cached, self._price)
 
     def ask(self, messages: list[dict[str, str]]) -> Answer:
-        """The answer that is kept, or else the endpoint's."""
+        """The cached answer, or else the endpoint's."""
         question = self.endpoint.question(messages, seed=self.seed)
         name = digest(question)
-        # Two threads that ask the same have one answer between them, whichever comes first.
+        # Threads that ask the same question share one answer.
         with self._asking.setdefault(name, Lock()):
             answer = self.answers.get(name) or self._fetch(name, question)
         with self._counting:
             self._tokens[name] = Tokens(1, answer.prompt_tokens, answer.completion_tokens)
         return answer
 
-    def keep(self, name: str, model: str, answer: Answer) -> None:
-        """Keep an answer that was paid for in this run."""
+    def store(self, name: str, model: str, answer: Answer) -> None:
+        """Store an answer that was paid for in this run."""
         self.answers.put(name, model, answer)
         with self._counting:
             self.paid.add(name)
 
     def _fetch(self, name: str, question: Question) -> Answer:
-        """An answer that is not kept yet."""
+        """Get an answer from the endpoint and store it."""
         try:
             answer = self.endpoint.ask(question)
-            self.keep(name, question["model"], answer)
+            self.store(name, question["model"], answer)
         except RefusedError:
             raise
         except LabellerError:
-            self.stopped.set()  # what one thread cannot have, as with a wrong key, no other is to ask for
+            self.stopped.set()  # for instance a wrong key: the other threads would fail too
             raise
         return answer

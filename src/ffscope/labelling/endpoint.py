@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Question = dict[str, Any]  # a request's body
-Call = Callable[["OpenAI"], Any]  # asks the SDK for a raw response
-_INSTALL = "A labeller is asked with the openai package, which is not installed here: pip install 'ffscope[label]'"
-_KEPT = "What was answered is kept: the same command resumes with it."
-# Wishes that some servers do not take; a server that refuses one is asked without it.
-_WISHES = ("response_format", "seed", "temperature", "max_tokens", "max_completion_tokens")
+Call = Callable[["OpenAI"], Any]  # makes a request with the SDK and returns the raw response
+_INSTALL = "A labeller needs the openai package, which is not installed: pip install 'ffscope[label]'"
+_RESUMES = "The answers so far are stored: the same command resumes."
+# Parameters that some servers do not accept; a refused request is sent again without them.
+_OPTIONAL = ("response_format", "seed", "temperature", "max_tokens", "max_completion_tokens")
 
 
 class RefusedError(LabellerError):
-    """One question that the endpoint does not take, as one too long for the model; another may go well."""
+    """A question that the endpoint refuses, for instance because it is too long; others may succeed."""
 
     def __init__(self, message: str, *, blames: str = "") -> None:
         super().__init__(message)
-        self.blames = blames  # what the server says against the question's parameters
+        self.blames = blames  # the server's message, which may name parameters of the question
 
 
 class MissingError(LabellerError):
-    """Something that the server does not have."""
+    """The server answered 404."""
 
 
 class StoppedError(LabellerError):
-    """A question that is not asked any more, since the labelling was stopped."""
+    """A question that was not sent because the labelling was stopped."""
 
 
 class Endpoint:
-    """A language model that is asked over HTTP. Any number of threads may ask it at once, until `stopped` is set."""
+    """A language model behind HTTP. Any number of threads may ask it at once, until `stopped` is set."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Endpoint:
         self._client.close()
 
     def question(self, messages: list[dict[str, str]], *, seed: int) -> Question:
-        """What is asked, as one would like it answered: the same words for the same question."""
+        """The body of a request with all optional parameters; equal for equal messages."""
         return {
             "model": self.model,
             "messages": messages,
@@ -88,14 +88,14 @@ class Endpoint:
         }
 
     def ask(self, question: Question) -> Answer:
-        """The model's answer; without a parameter that the server does not take."""
+        """The model's answer; parameters that the server refuses are left out."""
         refused: frozenset[str] = frozenset()
         while True:
             sent = self.sent(question, refused)
             try:
                 answer = self.answer(self.get(self._chat(sent)))
             except RefusedError as error:
-                blamed = blamed_in(error, sent)
+                blamed = blamed_parameters(error, sent)
                 if not blamed:
                     raise
                 refused |= blamed
@@ -107,17 +107,17 @@ class Endpoint:
         return lambda client: client.chat.completions.with_raw_response.create(**sent)
 
     def sent(self, question: Question, refused: frozenset[str]) -> Question:
-        """A question without parameters that the server has refused, of this question or of all."""
+        """A question without the parameters that the server refused, for this question or for all."""
         refused |= self._refused
-        sent = {name: wish for name, wish in question.items() if name not in refused}
+        sent = {name: value for name, value in question.items() if name not in refused}
         if "max_tokens" in refused and "max_completion_tokens" not in refused:
-            sent["max_completion_tokens"] = question["max_tokens"]  # as newer models of OpenAI call it
+            sent["max_completion_tokens"] = question["max_tokens"]  # the name in newer OpenAI models
         return sent
 
     def learn(self, refused: frozenset[str]) -> None:
-        """Remember what a server does not take, once it has answered without: it may have been something else."""
+        """Remember refused parameters, once the server has answered without them: the cause may have been another."""
         if not refused <= self._refused:
-            log.info("%s does not take %s: it is asked without.", self.address.shown, ", ".join(sorted(refused)))
+            log.info("%s does not accept %s: it is left out.", self.address.shown, ", ".join(sorted(refused)))
             self._refused |= refused
 
     def _only_model(self) -> str:
@@ -137,15 +137,15 @@ class Endpoint:
         return names[0]
 
     def get(self, call: Call, **options: Any) -> Any:
-        """The JSON that a call of the SDK gets."""
+        """The JSON that an SDK call returns."""
         text = self.text(call, **options)
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            raise self.foreign() from None
+            raise self.unexpected_response() from None
 
     def text(self, call: Call, *, missing: str = "", **options: Any) -> str:
-        """The text that a call of the SDK gets, without secrets; what goes wrong is one sentence. `missing` explains a 404."""
+        """The text that an SDK call returns, without secrets. Failures become a `LabellerError`; `missing` explains a 404."""
         import openai
 
         from ffscope.labelling.client import UnreachableError
@@ -155,42 +155,42 @@ class Endpoint:
             return self.address.hide(response.text)
         except openai.APIStatusError as error:
             body = self.address.hide(error.response.text)
-            again = ", also when asked again" if error.request.extensions.get("tried", 1) > 1 else ""
+            again = ", also after retries" if error.request.extensions.get("tried", 1) > 1 else ""
             if (wait := error.response.headers.get("retry-after")) and error.status_code not in (400, 413, 422):
                 again += f", and asks to wait {visible(wait, 20)} s"
             raise self.refusal(error.status_code, body, missing=missing, again=again) from None
         except UnreachableError as error:
-            raise LabellerError(f"{error} {_KEPT}") from None
+            raise LabellerError(f"{error} {_RESUMES}") from None
         except openai.APITimeoutError:
             raise LabellerError(
-                f"{self.address.shown} gave no answer in {self.timeout:g} s (--labeller-timeout allows more). {_KEPT}"
+                f"{self.address.shown} gave no answer in {self.timeout:g} s (--labeller-timeout allows more). {_RESUMES}"
             ) from None
         except openai.APIConnectionError:
-            raise LabellerError(f"{self.address.shown} broke the connection, also when asked again. {_KEPT}") from None
+            raise LabellerError(f"{self.address.shown} broke the connection, also after retries. {_RESUMES}") from None
 
     def refusal(self, status: int, body: str, *, missing: str = "", again: str = "") -> LabellerError:
-        """What a status that is no answer means, and what to do."""
-        shown, said = self.address.shown, message_in(body)
+        """The error for a failed HTTP status, with what to do about it."""
+        shown, message = self.address.shown, message_in(body)
         if status in (400, 413, 422):
             return RefusedError(
-                f"{shown} refuses the question with {status}{said}.", blames="" if status == 413 else body
+                f"{shown} refuses the question with {status}{message}.", blames="" if status == 413 else body
             )
         if status in (401, 403):
-            wrong = "does not accept the key" if self.address.authorization else "wants a key"
-            return LabellerError(f"{shown} {wrong} ({status}{said}). Put the right one into {KEYS[0]}. {_KEPT}")
+            wrong = "does not accept the key" if self.address.authorization else "requires a key"
+            return LabellerError(f"{shown} {wrong} ({status}{message}). Set {KEYS[0]} to the right one. {_RESUMES}")
         if status == 404:
-            missing = missing or "Check the address, and the name given with --labeller-model."
-            return MissingError(f"{shown} has no such page or model (404{said}). {missing}")
+            missing = missing or "Check the address, and the name in --labeller-model."
+            return MissingError(f"{shown} has no such page or model (404{message}). {missing}")
         if 300 <= status < 400:
             return LabellerError(
-                f"{shown} sends elsewhere ({status}), and a key is sent to no other address. Give that one."
+                f"{shown} redirects to another address ({status}), to which no key is sent. Give that address instead."
             )
-        return LabellerError(f"{shown} answers {status}{said}{again}. {_KEPT}")
+        return LabellerError(f"{shown} answers {status}{message}{again}. {_RESUMES}")
 
     def answer(self, body: Any) -> Answer:
-        """A model's answer, out of what the server sent."""
+        """The model's answer in a response body."""
         try:
-            if "choices" not in body and "error" in body:  # as a gateway says of what stands behind it
+            if "choices" not in body and "error" in body:  # from a gateway in front of the model
                 raise RefusedError(f"{self.address.shown} answers with an error{message_in(json.dumps(body))}.")
             choice, usage = body["choices"][0], body.get("usage") or {}
             content = choice["message"].get("content") or ""
@@ -198,26 +198,28 @@ class Endpoint:
             text = "".join(str(part.get("text") or "") for part in parts)
             counts = [max(0, int(usage.get(f"{kind}_tokens") or 0)) for kind in ("prompt", "completion")]
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise self.foreign() from None
-        # Half a character, as "\ud800", can be written nowhere.
+            raise self.unexpected_response() from None
+        # A lone surrogate such as "\ud800" cannot be encoded.
         clean = text.encode("utf-8", "replace").decode()
         return Answer(clean, str(choice.get("finish_reason") or "stop"), *counts)
 
-    def foreign(self) -> LabellerError:
-        """An answer of another kind than was asked for."""
+    def unexpected_response(self) -> LabellerError:
+        """The error for a response that is not in the OpenAI format."""
         return LabellerError(
-            f"{self.address.shown} does not answer as an OpenAI-compatible endpoint does. Check the address."
+            f"{self.address.shown} did not answer like an OpenAI-compatible endpoint. Check the address."
         )
 
 
-def blamed_in(error: RefusedError, sent: Question) -> frozenset[str]:
-    """The parameters that a refusal names, or else the one that most often is to blame."""
-    wishes = [wish for wish in _WISHES if wish in sent] if error.blames else []
-    return frozenset(wish for wish in wishes if wish in error.blames) or frozenset({"response_format"} & set(wishes))
+def blamed_parameters(error: RefusedError, sent: Question) -> frozenset[str]:
+    """The optional parameters that a refusal names, or else the most common cause, response_format."""
+    parameters = [name for name in _OPTIONAL if name in sent] if error.blames else []
+    return frozenset(name for name in parameters if name in error.blames) or frozenset(
+        {"response_format"} & set(parameters)
+    )
 
 
 def message_in(body: str) -> str:
-    """The server's own words in an error, where it has some; they are untrusted."""
+    """The server's message in an error body, if any; it is untrusted."""
     try:
         error = json.loads(body)["error"]
         words = error if isinstance(error, str) else error["message"]

@@ -1,1 +1,1 @@
-"""One loaded model that answers prompts: what it predicts and why, with interventions or without."""
+"""Run prompts through one loaded model: what it predicts and why, with and without interventions."""

@@ -1,4 +1,4 @@
-"""Greedy text, without interventions and with them."""
+"""Greedy generation, without and with interventions."""
 
 import copy
 from dataclasses import replace
@@ -9,94 +9,94 @@ import torch
 from ffscope.cancellation import Stop
 from ffscope.corpus.sentences import is_word_level
 from ffscope.errors import InputError
-from ffscope.live.interventions import Interventions, apply, placed
-from ffscope.live.prompt import Asked, heeding
+from ffscope.live.interventions import Interventions, apply, positions_from_start
+from ffscope.live.prompt import Prompt, stoppable
 from ffscope.live.responses import Generated
-from ffscope.models.inputs import RUNNING
+from ffscope.models.inputs import MODEL_ERRORS
 from ffscope.models.memory_model import MemoryModel
 from ffscope.tokens import spelling
 
 
 def can_generate(model: MemoryModel) -> bool:
-    """Whether the model writes text: an encoder alone, and a model that sees, do not."""
+    """Whether the model can generate text, unlike an encoder alone or a vision model."""
     own = model.model
     return own.main_input_name == "input_ids" and model.tokenizer is not None and bool(own.can_generate())
 
 
 def generate_text(
-    model: MemoryModel, asked: Asked, *, interventions: Interventions, new_tokens: int, stop: Stop
+    model: MemoryModel, prompt: Prompt, *, interventions: Interventions, new_tokens: int, stop: Stop
 ) -> Generated:
-    """What the model writes after the text; a model with an encoder reads the text there, and writes from its start token on.
+    """The model's continuation of the text; an encoder–decoder reads the text in its encoder and generates from its start token.
 
-    Positions of the interventions are those of the text: -1 is its last token, and nothing is changed at the new tokens.
+    Positions of the interventions refer to the text: -1 is its last token, and the new tokens are not changed.
     """
     if interventions.positions is not None:
-        _refuse_positions_beside_an_encoder(model)
-        at = placed(interventions, length=len(asked.ids))
-        interventions = replace(interventions, positions=None if at is None else tuple(at))
-    with heeding(model, stop):
-        before = _greedy(model, asked, new_tokens)
+        _refuse_positions_in_encoder_decoder(model)
+        positions = positions_from_start(interventions, length=len(prompt.ids))
+        interventions = replace(interventions, positions=None if positions is None else tuple(positions))
+    with stoppable(model, stop):
+        before = _greedy(model, prompt, new_tokens)
         after = None
         if interventions.any:
             with apply(model, interventions):
-                after = _greedy(model, asked, new_tokens)
+                after = _greedy(model, prompt, new_tokens)
     return Generated(before, after, new_tokens)
 
 
-def refuse_without_words(model: MemoryModel) -> None:
-    """Raise for a model that cannot write."""
+def refuse_if_not_generative(model: MemoryModel) -> None:
+    """Raise for a model that cannot generate text."""
     if not can_generate(model):
         raise InputError(
             f"{type(model.model).__name__} does not generate text. Expected a language model that predicts the next token, "
-            "with its head and its tokenizer."
+            "with its head and its tokenizer: load such a model."
         )
 
 
-def _refuse_positions_beside_an_encoder(model: MemoryModel) -> None:
-    if _is_pair(model):
+def _refuse_positions_in_encoder_decoder(model: MemoryModel) -> None:
+    if _is_encoder_decoder(model):
         raise InputError(
-            f"{type(model.model).__name__} reads the text in its encoder and writes in its decoder, so a position of the text "
-            "is none of the new text. Intervene at all positions to generate."
+            f"{type(model.model).__name__} reads the text in its encoder and generates in its decoder, so positions of the text "
+            "do not exist in the new text. Intervene at all positions to generate."
         )
 
 
-def refuse_too_long(model: MemoryModel, asked: Asked, *, new_tokens: int) -> None:
-    """Raise where text and new tokens are more than the model takes."""
-    length = 1 if _is_pair(model) else len(asked.ids)
+def refuse_too_long(model: MemoryModel, prompt: Prompt, *, new_tokens: int) -> None:
+    """Raise if text and new tokens together exceed the model's limit."""
+    length = 1 if _is_encoder_decoder(model) else len(prompt.ids)
     if model.positions is not None and length + new_tokens > model.positions:
         raise InputError(
-            f"{new_tokens} new tokens are asked for, and {length} stand before them, BOS included; this model takes "
-            f"{model.positions} in all. Shorten the text, or ask for fewer."
+            f"{new_tokens} new tokens after {length}, BOS included, are too many; this model takes at most "
+            f"{model.positions} in all. Shorten the text, or generate fewer."
         )
 
 
-def _is_pair(model: MemoryModel) -> bool:
+def _is_encoder_decoder(model: MemoryModel) -> bool:
     return bool(getattr(model.model.config, "is_encoder_decoder", False))
 
 
-def _greedy(model: MemoryModel, asked: Asked, new_tokens: int) -> list[str]:
-    # Another handle on the same modules: what the model's own settings leave open must not be filled in from them (sampling,
-    # penalties, forced tokens), and the model that other threads run is not to be changed.
+def _greedy(model: MemoryModel, prompt: Prompt, new_tokens: int) -> list[str]:
+    # A shallow copy with its own generation config: transformers would fill unset options from the model's config (sampling,
+    # penalties, forced tokens), and the model itself must not change, since other threads use it.
     own = copy.copy(model.model)
     own.generation_config = _settings(model, new_tokens)
-    ids = asked.inputs["input_ids"]
+    ids = prompt.inputs["input_ids"]
     try:
-        written = own.generate(
+        generated = own.generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=copy.deepcopy(own.generation_config)
         )
-    except RUNNING as error:
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{type(own).__name__} does not generate from this text: {said}.") from error
-    new = written[0, 1 if _is_pair(model) else ids.shape[1] :].tolist()
-    between = "␣" if is_word_level(model.tokenizer) else ""  # words do not hold the space before them
+    except MODEL_ERRORS as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{type(own).__name__} does not generate from this text: {reason}.") from error
+    new = generated[0, 1 if _is_encoder_decoder(model) else ids.shape[1] :].tolist()
+    between = "␣" if is_word_level(model.tokenizer) else ""  # words do not include the space before them
     return [between + spelling(model.tokenizer, token) for token in new]
 
 
 def _settings(model: MemoryModel, new_tokens: int) -> Any:
-    """Greedy, to the first EOS."""
+    """Greedy decoding up to the first EOS."""
     own, config, tokenizer = model.model.generation_config, model.model.config, model.tokenizer
-    ends = sorted({*_listed(own.eos_token_id), *_listed(tokenizer.eos_token_id)})
-    padding = [*_listed(tokenizer.pad_token_id), *ends, 0][0]
+    ends = sorted({*_as_list(own.eos_token_id), *_as_list(tokenizer.eos_token_id)})
+    padding = [*_as_list(tokenizer.pad_token_id), *ends, 0][0]
     return type(own)(
         do_sample=False,
         num_beams=1,
@@ -108,5 +108,5 @@ def _settings(model: MemoryModel, new_tokens: int) -> Any:
     )
 
 
-def _listed(ids: int | list[int] | None) -> list[int]:
+def _as_list(ids: int | list[int] | None) -> list[int]:
     return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)

@@ -1,4 +1,4 @@
-"""What is done to memories while a model runs, how a link spells it, and how it is put in force; no torch."""
+"""Interventions on memories: their spelling in links, checks, and applying them to a model; no torch."""
 
 import math
 import re
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _POSITION = re.compile(r"-?\d{1,9}", re.ASCII)
-_MOST, _LARGEST = 200, 1e6
+_MAX_COUNT, _MAX_NUMBER = 200, 1e6
 
 
 class Target(NamedTuple):
-    """One memory, or every memory of a layer where `memory` is None."""
+    """One memory, or every memory of a layer if `memory` is None."""
 
     layer: int
     memory: int | None = None
@@ -31,9 +31,9 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Interventions:
-    """The arguments of `MemoryModel.edit`: what is set to zero, scaled and set, and at which positions (None: at all).
+    """The arguments of `MemoryModel.edit`: which memories to zero, scale and set, and at which positions (None: at all).
 
-    Targets and positions are sorted, so that the same interventions are equal and have one link.
+    Targets and positions are sorted, so that equal interventions compare equal and have the same link.
     """
 
     zero: tuple[Target, ...] = ()
@@ -44,23 +44,23 @@ class Interventions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "zero", tuple(sorted(self.zero, key=_order)))
         for kind in ("scale", "set"):
-            numbered = [(target, _checked(target, number)) for target, number in getattr(self, kind)]
-            object.__setattr__(self, kind, tuple(sorted(numbered, key=lambda pair: _order(pair[0]))))
+            pairs = [(target, _check_number(target, number)) for target, number in getattr(self, kind)]
+            object.__setattr__(self, kind, tuple(sorted(pairs, key=lambda pair: _order(pair[0]))))
         if self.positions is not None:
             object.__setattr__(self, "positions", tuple(sorted({*self.positions})))
-            _refuse_many("positions", len(self.positions))
+            _refuse_too_many("positions", len(self.positions))
         targets = [target for target, _, _ in self.changes()]
-        _refuse_many("interventions", len(targets))
+        _refuse_too_many("interventions", len(targets))
         _refuse_repeated(targets)
 
     @classmethod
     def parse(cls, zero: str = "", scale: str = "", set: str = "", positions: str = "") -> "Interventions":
-        """A link's spelling: `zero="L3.17,L4"`, `scale="L3.1:2,L5:-1"`, `set` alike, `positions="0,-1"`; `""` is all positions."""
+        """From a link: `zero="L3.17,L4"`, `scale="L3.1:2,L5:-1"`, `set` likewise, `positions="0,-1"`; `""` means all positions."""
         return cls(
             tuple(Target(*parse_name(name)) for name in _terms(zero)),
-            tuple(_numbered("scale", term) for term in _terms(scale)),
-            tuple(_numbered("set", term) for term in _terms(set)),
-            tuple(_position(term) for term in _terms(positions)) or None,
+            tuple(_parse_pair("scale", term) for term in _terms(scale)),
+            tuple(_parse_pair("set", term) for term in _terms(set)),
+            tuple(_parse_position(term) for term in _terms(positions)) or None,
         )
 
     @property
@@ -69,23 +69,23 @@ class Interventions:
         return bool(self.zero or self.scale or self.set)
 
     def changes(self) -> Iterator[tuple[Target, Kind, float | None]]:
-        """Each target with what is done to it, and the number."""
+        """Each target with its kind of change and the number."""
         yield from ((target, "zero", None) for target in self.zero)
         yield from ((target, "scale", number) for target, number in self.scale)
         yield from ((target, "set", number) for target, number in self.set)
 
     def link(self) -> dict[str, str]:
-        """What `parse` reads: `{"zero": "L3.17", "scale": "L4:-1", "set": "", "positions": "-1"}`."""
+        """The arguments of `parse` for these interventions: `{"zero": "L3.17", "scale": "L4:-1", "set": "", "positions": "-1"}`."""
         return {
             "zero": ",".join(map(str, self.zero)),
-            "scale": ",".join(f"{target}:{_spelt(number)}" for target, number in self.scale),
-            "set": ",".join(f"{target}:{_spelt(number)}" for target, number in self.set),
+            "scale": ",".join(f"{target}:{_format_number(number)}" for target, number in self.scale),
+            "set": ",".join(f"{target}:{_format_number(number)}" for target, number in self.set),
             "positions": ",".join(map(str, self.positions or ())),
         }
 
 
-def place(position: int, length: int) -> int:
-    """A position from 0; below 0 it counts from the end."""
+def position_from_start(position: int, length: int) -> int:
+    """A position counted from 0, where a negative one counts from the end; raises if the text has no such position."""
     if not -length <= position < length:
         raise InputError(
             f"There is no position {position}: the text has {length} tokens, BOS included, counted from 0."
@@ -94,7 +94,7 @@ def place(position: int, length: int) -> int:
 
 
 def apply(model: "MemoryModel", interventions: Interventions) -> AbstractContextManager[None]:
-    """Within the block, and in this thread, the interventions hold."""
+    """Apply the interventions within a `with` block, in this thread only."""
     return model.edit(
         zero=[str(target) for target in interventions.zero],
         scale={str(target): number for target, number in interventions.scale},
@@ -103,30 +103,30 @@ def apply(model: "MemoryModel", interventions: Interventions) -> AbstractContext
     )
 
 
-def known(model: "MemoryModel", interventions: Interventions, *, length: int) -> Interventions:
-    """Interventions whose memories and layers the model has, and whose positions a text of that length has."""
+def check_interventions(model: "MemoryModel", interventions: Interventions, *, length: int) -> Interventions:
+    """The same interventions; raises if the model lacks one of the memories or a text of that length one of the positions."""
     for target, _, _ in interventions.changes():
         model.layer(target.layer)
         if target.memory is not None:
             model.memory((target.layer, target.memory))
-    placed(interventions, length=length)
+    positions_from_start(interventions, length=length)
     return interventions
 
 
-def placed(interventions: Interventions, *, length: int) -> list[int] | None:
-    """The positions counted from 0; None where the interventions hold at all of them."""
+def positions_from_start(interventions: Interventions, *, length: int) -> list[int] | None:
+    """The positions of the interventions, counted from 0; None if they apply at all positions."""
     if interventions.positions is None:
         return None
-    return sorted({place(position, length) for position in interventions.positions})
+    return sorted({position_from_start(position, length) for position in interventions.positions})
 
 
-def touched(interventions: Interventions) -> list[int]:
+def changed_layers(interventions: Interventions) -> list[int]:
     """The layers that the interventions change."""
     return sorted({target.layer for target, _, _ in interventions.changes()})
 
 
-def applied(interventions: Interventions, trace: "Trace", *, position: int) -> list[Applied]:
-    """Each intervention with the coefficient in a run without it, at a position below 0, which counts from the end."""
+def describe_applied(interventions: Interventions, trace: "Trace", *, position: int) -> list[Applied]:
+    """Each intervention with the coefficient in a run without it, at a negative position, which counts from the end."""
     return [
         Applied(str(target), kind, number, _coefficient(trace, target, position))
         for target, kind, number in interventions.changes()
@@ -134,10 +134,10 @@ def applied(interventions: Interventions, trace: "Trace", *, position: int) -> l
 
 
 def _coefficient(trace: "Trace", target: Target, position: int) -> float | None:
-    here = trace.coefficients[trace.layers.index(target.layer)][0]
-    if target.memory is None or -position > len(here):
+    coefficients = trace.coefficients[trace.layers.index(target.layer)][0]
+    if target.memory is None or -position > len(coefficients):
         return None
-    return here[position, target.memory].item()
+    return coefficients[position, target.memory].item()
 
 
 def _order(target: Target) -> tuple[int, int]:
@@ -146,30 +146,30 @@ def _order(target: Target) -> tuple[int, int]:
 
 def _terms(text: str) -> list[str]:
     terms = [term.strip() for term in text.split(",")] if text.strip() else []
-    _refuse_many("interventions", len(terms))
+    _refuse_too_many("interventions", len(terms))
     return terms
 
 
-def _refuse_many(what: str, count: int) -> None:
-    if count > _MOST:
-        raise InputError(f"Expected at most {_MOST} {what}, found {count}. Take some of them away.")
+def _refuse_too_many(noun: str, count: int) -> None:
+    if count > _MAX_COUNT:
+        raise InputError(f"Expected at most {_MAX_COUNT} {noun}, found {count}. Remove some of them.")
 
 
 def _refuse_repeated(targets: Iterable[Target]) -> None:
-    """Raise where a memory is changed twice, by its own name or by that of its layer."""
-    seen: set[Target] = set()
+    """Raise if a memory is changed twice, by its own name or by that of its layer."""
+    earlier: set[Target] = set()
     layers = {target.layer for target in targets if target.memory is None}
     for target in targets:
-        if target in seen:
+        if target in earlier:
             raise InputError(f"{target} is changed twice. Name it once, under zero, scale or set.")
         if target.memory is not None and target.layer in layers:
             raise InputError(
                 f"{target} is changed twice, once with its whole layer L{target.layer}. Name one of the two."
             )
-        seen.add(target)
+        earlier.add(target)
 
 
-def _numbered(kind: str, term: str) -> tuple[Target, float]:
+def _parse_pair(kind: str, term: str) -> tuple[Target, float]:
     name, colon, number = (piece.strip() for piece in term.partition(":"))
     target = Target(*parse_name(name))
     if not colon or not _NUMBER.fullmatch(number):
@@ -177,17 +177,19 @@ def _numbered(kind: str, term: str) -> tuple[Target, float]:
     return target, float(number)
 
 
-def _position(term: str) -> int:
+def _parse_position(term: str) -> int:
     if not _POSITION.fullmatch(term):
-        raise InputError(f"Expected positions as whole numbers, such as 0,3 or -1 for the last; found {term[:60]!r}.")
+        raise InputError(f"Expected positions as integers, such as 0,3 or -1 for the last; found {term[:60]!r}.")
     return int(term)
 
 
-def _checked(target: Target, number: float) -> float:
-    if not math.isfinite(number) or abs(number) > _LARGEST:
-        raise InputError(f"Expected a number from -{_LARGEST:.0f} to {_LARGEST:.0f} for {target}, found {number}.")
-    return float(number) + 0.0  # which makes 0 of -0
+def _check_number(target: Target, number: float) -> float:
+    if not math.isfinite(number) or abs(number) > _MAX_NUMBER:
+        raise InputError(
+            f"Expected a number from -{_MAX_NUMBER:.0f} to {_MAX_NUMBER:.0f} for {target}, found {number}."
+        )
+    return float(number) + 0.0  # turns -0 into 0
 
 
-def _spelt(number: float) -> str:
+def _format_number(number: float) -> str:
     return repr(number).removesuffix(".0")

@@ -1,12 +1,12 @@
-"""A loaded model, as a web explorer asks it: one object, answers made of plain Python."""
+"""A loaded model as one object for the web explorer; all its results are plain Python."""
 
 from collections.abc import Sequence
 
 from ffscope.cancellation import Stop, never
 from ffscope.errors import LensError
-from ffscope.live.generate import can_generate, generate_text, refuse_too_long, refuse_without_words
-from ffscope.live.interventions import Interventions, known
-from ffscope.live.prompt import Asked, ask, between, coefficients_in, read_prompt
+from ffscope.live.generate import can_generate, generate_text, refuse_if_not_generative, refuse_too_long
+from ffscope.live.interventions import Interventions, check_interventions
+from ffscope.live.prompt import Prompt, check_count, coefficients_in, encode_prompt, read_prompt
 from ffscope.live.responses import (
     About,
     By,
@@ -25,11 +25,11 @@ from ffscope.models.memory_model import MemoryModel
 from ffscope.tokens import spelling
 
 _NONE = Interventions()
-_MEMORIES = 1000  # most that one answer names
+_MEMORIES = 1000  # at most in one result
 
 
 class Live:
-    """What is asked of a loaded model. Every method can be called from any thread, and ends with `Stopped` when `stop` says so."""
+    """Queries to a loaded model. Every method can be called from any thread, and raises `Stopped` once `stop` returns True."""
 
     def __init__(
         self, model: MemoryModel, *, bos: bool, lens: str = "norm", tokens: int = 512, new_tokens: int = 100
@@ -40,10 +40,10 @@ class Live:
         self.tokens = tokens if model.positions is None else min(tokens, model.positions)
         self.new_tokens = new_tokens
         if model.top is not None:
-            model.lens(lens)  # a lens that is not there is refused now
+            model.lens(lens)  # raises now if there is no such lens
 
     def about(self) -> About:
-        """The model in words and numbers."""
+        """A description of the model."""
         return About(
             model=self.model.source or self.model.model_type,
             family=self.model.model_type,
@@ -60,32 +60,32 @@ class Live:
         )
 
     def spell(self, ids: Sequence[int]) -> list[str]:
-        """Tokens as a person may safely see them."""
+        """The spellings of tokens, safe to display."""
         return [spelling(self.model.tokenizer, token) for token in ids]
 
     def coefficients(
         self, memory: Memory, sentences: Sequence[Sequence[int]], *, stop: Stop = never
     ) -> list[list[float]]:
-        """Of each sentence (token ids, as a study holds them) the memory's coefficient at every token."""
+        """The memory's coefficient at every token of each sentence (token ids, as in a study)."""
         memory = self.model.memory(memory)
         return coefficients_in(self.model, memory, sentences=sentences, bos=self.bos, stop=stop)
 
     def text_coefficients(self, memory: Memory, text: str, *, stop: Stop = never) -> TextCoefficients:
         """The memory's coefficient at every token of a text."""
-        asked = self._ask(text)
-        (found,) = self.coefficients(memory, [asked.sentence], stop=stop)
-        return TextCoefficients(self.spell(asked.sentence), found)
+        prompt = self._encode(text)
+        (coefficients,) = self.coefficients(memory, [prompt.sentence], stop=stop)
+        return TextCoefficients(self.spell(prompt.sentence), coefficients)
 
     def similar(self, memory: Memory, *, count: int = 10, stop: Stop = never) -> list[Similar]:
-        """The memories of any layer whose values point most nearly where this one's does."""
-        between("memories", count, most=_MEMORIES)
+        """The memories of any layer whose values have the highest cosine similarity with this one's."""
+        check_count("memories", count, limit=_MEMORIES)
         return similar_to(self.model, self.model.memory(memory), count=count, stop=stop)
 
     def promoters(
         self, token: str, *, layers: Sequence[int] | None = None, count: int = 50, stop: Stop = never
     ) -> Promoters:
-        """The memories of all layers, or of some, whose values promote a token most, read by the study's lens."""
-        between("memories", count, most=_MEMORIES)
+        """The memories of all or some layers whose values promote a token most, read with the study's lens."""
+        check_count("memories", count, limit=_MEMORIES)
         chosen = range(self.model.layers) if layers is None else layers
         return rank_promoters(self.model, token, lens=self.lens, layers=chosen, count=count, stop=stop)
 
@@ -100,16 +100,17 @@ class Live:
         memories: int = 5,
         stop: Stop = never,
     ) -> PromptReading:
-        """What every layer predicts at every position, who makes it so at one, and what interventions change there."""
-        asked = self._ask(text)
+        """What every layer predicts at every position; at one position, also which memories determine it and what interventions
+        change."""
+        prompt = self._encode(text)
         return read_prompt(
             self.model,
-            asked,
-            interventions=known(self.model, interventions, length=len(asked.ids)),
+            prompt,
+            interventions=check_interventions(self.model, interventions, length=len(prompt.ids)),
             position=position,
             lens=lens or self.lens,
             of=of,
-            memories=between("memories", memories, most=_MEMORIES),
+            memories=check_count("memories", memories, limit=_MEMORIES),
             stop=stop,
         )
 
@@ -125,20 +126,20 @@ class Live:
         count: int = 20,
         stop: Stop = never,
     ) -> Why:
-        """Why the model gives token A rather than B: what each memory and each layer adds to the difference of their logits."""
+        """Why the model prefers token A to B: what each memory and each layer adds to the difference of their logits."""
         if lens not in (None, "norm"):
             raise LensError(
-                f"Pushes are on the model's own logits, so they are read with the norm lens; found {lens!r}."
+                f"Expected the norm lens, since pushes act on the model's own logits; found {lens!r}. Leave the lens out."
             )
-        asked = self._ask(text)
+        prompt = self._encode(text)
         return explain(
             self.model,
-            asked,
-            interventions=known(self.model, interventions, length=len(asked.ids)),
+            prompt,
+            interventions=check_interventions(self.model, interventions, length=len(prompt.ids)),
             a=a,
             b=b,
             position=position,
-            count=between("memories", count, most=_MEMORIES),
+            count=check_count("memories", count, limit=_MEMORIES),
             stop=stop,
         )
 
@@ -153,19 +154,19 @@ class Live:
         count: int = 20,
         stop: Stop = never,
     ) -> RankedMemories:
-        """The memories of all layers that push a token's logit most, the predicted token's by default, or that write most.
+        """The memories of all layers that push a token's logit most (by default the predicted token's), or that write most.
 
-        Without `by` they are ranked by their push where the model has one, and by their size elsewhere.
+        Without `by` they are ranked by their push, or by their size in models where a push is not defined.
         """
-        asked = self._ask(text)
+        prompt = self._encode(text)
         return rank_memories(
             self.model,
-            asked,
-            interventions=known(self.model, interventions, length=len(asked.ids)),
+            prompt,
+            interventions=check_interventions(self.model, interventions, length=len(prompt.ids)),
             position=position,
             target=target,
             by=by,
-            count=between("memories", count, most=_MEMORIES),
+            count=check_count("memories", count, limit=_MEMORIES),
             stop=stop,
         )
 
@@ -177,13 +178,13 @@ class Live:
         new_tokens: int = 20,
         stop: Stop = never,
     ) -> Generated:
-        """Greedy text, without the interventions and with them."""
-        refuse_without_words(self.model)
-        between("new tokens", new_tokens, most=self.new_tokens)
-        asked = self._ask(text)
-        refuse_too_long(self.model, asked, new_tokens=new_tokens)
-        known(self.model, interventions, length=len(asked.ids))
-        return generate_text(self.model, asked, interventions=interventions, new_tokens=new_tokens, stop=stop)
+        """Greedy generation, without and with the interventions."""
+        refuse_if_not_generative(self.model)
+        check_count("new tokens", new_tokens, limit=self.new_tokens)
+        prompt = self._encode(text)
+        refuse_too_long(self.model, prompt, new_tokens=new_tokens)
+        check_interventions(self.model, interventions, length=len(prompt.ids))
+        return generate_text(self.model, prompt, interventions=interventions, new_tokens=new_tokens, stop=stop)
 
-    def _ask(self, text: str) -> Asked:
-        return ask(self.model, text, bos=self.bos, most=self.tokens)
+    def _encode(self, text: str) -> Prompt:
+        return encode_prompt(self.model, text, bos=self.bos, limit=self.tokens)

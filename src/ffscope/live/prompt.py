@@ -1,5 +1,5 @@
-"""A text and a model: what every layer predicts at every position of a prompt, who makes it so at one, what interventions change;
-and the coefficients of one memory at every token of sentences.
+"""What every layer predicts at every position of a prompt, which memories determine it at one position, and what interventions
+change; also the coefficients of one memory at every token of sentences.
 """
 
 import math
@@ -15,60 +15,67 @@ from ffscope.analysis.trace import Step, steps
 from ffscope.axes import Array, Float, Int
 from ffscope.cancellation import Stop, raise_if_stopped
 from ffscope.errors import CoefficientError, InputError
-from ffscope.live.interventions import Interventions, applied, apply, place, placed, touched
+from ffscope.live.interventions import (
+    Interventions,
+    apply,
+    changed_layers,
+    describe_applied,
+    position_from_start,
+    positions_from_start,
+)
 from ffscope.live.responses import Choice, Grid, PromptReading
 from ffscope.memory_name import Memory
 from ffscope.models.hooks import hooked
 from ffscope.models.inputs import Inputs
 from ffscope.models.lenses.base import Lens
-from ffscope.models.memory_model import EnoughSeen, MemoryModel, Trace
+from ffscope.models.memory_model import MemoryModel, StopPass, Trace
 from ffscope.models.parts import Part
 from ffscope.models.ranking import probabilities_of, rank_of, ranked, top
 from ffscope.search.passes import by_length, sentence_inputs
 from ffscope.tokens import spelling
 
 _READINGS = ("residual", "output", "none")
-_LIKELY = 20  # tokens of the distribution, of either run
-_TOP = 10  # tokens of a cell
-_TOKENS = 2**12  # in a batch
-_PASS = 64  # tokens of padding that take as long as another pass: about 30 on one core, more on several or on a GPU
+_LIKELY = 20  # most likely tokens listed per run
+_TOP = 10  # tokens per cell of the grid
+_TOKENS = 2**12  # per batch
+_PASS = 64  # tokens of padding that take as long as one more pass: about 30 on one core, more on several or on a GPU
 
 
-# --- a text as it is asked for ---
+# --- the text of a prompt ---
 
 
-class Asked(NamedTuple):
-    """A text as the model is given it, as in a study: behind BOS, and in a decoder that has an encoder behind its start token."""
+class Prompt(NamedTuple):
+    """A text as model inputs, prepared as in a study: after BOS, and in an encoder–decoder after the decoder's start token."""
 
     text: str
-    sentence: list[int]  # without anything in front
+    sentence: list[int]  # without BOS or start token
     inputs: Inputs
 
     @property
     def ids(self) -> list[int]:
-        """What the layers that predict see, one id for each of their positions."""
-        seen = self.inputs["decoder_input_ids" if "decoder_input_ids" in self.inputs else "input_ids"]
-        return seen[0].tolist()
+        """The input of the predicting layers, one id per position."""
+        ids = self.inputs["decoder_input_ids" if "decoder_input_ids" in self.inputs else "input_ids"]
+        return ids[0].tolist()
 
 
-def ask(model: MemoryModel, text: str, *, bos: int | None, most: int) -> Asked:
-    """A text, refused where it is empty, too long or not text."""
+def encode_prompt(model: MemoryModel, text: str, *, bos: int | None, limit: int) -> Prompt:
+    """A text as a prompt; raises if it is empty, not text, or longer than `limit` tokens."""
     ids = model.encode(text, bos=bos is not None)["input_ids"][0].tolist()
-    if len(ids) > most:
-        raise InputError(f"The text has {len(ids)} tokens, BOS included; expected at most {most}. Shorten it.")
+    if len(ids) > limit:
+        raise InputError(f"The text has {len(ids)} tokens, BOS included; expected at most {limit}. Shorten it.")
     sentence = ids if bos is None else ids[1:]
-    return Asked(text, sentence, sentence_inputs(model, np.array([sentence]), bos))
+    return Prompt(text, sentence, sentence_inputs(model, np.array([sentence]), bos))
 
 
-def between(what: str, number: int, *, most: int) -> int:
-    """A number of things, from 1."""
-    if not 1 <= number <= most:
-        raise InputError(f"Expected 1 to {most} {what}, found {number}.")
+def check_count(noun: str, number: int, *, limit: int) -> int:
+    """The same number; raises unless it is from 1 to `limit`."""
+    if not 1 <= number <= limit:
+        raise InputError(f"Expected 1 to {limit} {noun}, found {number}.")
     return number
 
 
-def predicting(model: MemoryModel) -> list[int]:
-    """The layers that lead to the logits: all, or those of the decoder, which come after its encoder's."""
+def predicting_layers(model: MemoryModel) -> list[int]:
+    """The layers that lead to the logits: all of them, or those of the decoder, which come after the encoder's."""
     if not getattr(model.model.config, "is_encoder_decoder", False):
         return list(range(model.layers))
     first = max(layer for layer in range(model.layers) if model.layer(layer).parts[0].depth == 0)
@@ -76,10 +83,10 @@ def predicting(model: MemoryModel) -> list[int]:
 
 
 @contextmanager
-def heeding(model: MemoryModel, stop: Stop) -> Iterator[None]:
-    """Within the block, and in this thread, every layer asks before it runs whether to stop; so does every new token."""
+def stoppable(model: MemoryModel, stop: Stop) -> Iterator[None]:
+    """Within a `with` block, check `stop` before every layer runs, and so also before every new token; in this thread only."""
 
-    def observe(*_given: object) -> None:
+    def observe(*_arguments: object) -> None:
         raise_if_stopped(stop)
 
     with ExitStack() as stack:
@@ -89,11 +96,11 @@ def heeding(model: MemoryModel, stop: Stop) -> Iterator[None]:
 
 
 def finite(numbers: Tensor, where: str) -> Tensor:
-    """Numbers that can be shown; a run that holds others is refused."""
+    """The same numbers; raises if any is not finite."""
     if not numbers.isfinite().all():
         raise CoefficientError(
-            f"The model holds numbers that are not finite in {where}, so nothing can be ranked there. Expected finite ones: "
-            "intervene with smaller numbers, or load the model in float32, or bfloat16 for its range."
+            f"Expected finite numbers in {where}, found infinity or NaN, so nothing can be ranked there. Intervene with smaller "
+            "numbers, or load the model in float32 or, for its wider range than float16's, in bfloat16."
         )
     return numbers
 
@@ -103,7 +110,7 @@ def finite(numbers: Tensor, where: str) -> Tensor:
 
 def read_prompt(
     model: MemoryModel,
-    asked: Asked,
+    prompt: Prompt,
     *,
     interventions: Interventions,
     position: int,
@@ -112,39 +119,41 @@ def read_prompt(
     memories: int,
     stop: Stop,
 ) -> PromptReading:
-    """One run with the interventions, and where there are any one without."""
+    """One run with the interventions, and if there are any, one without."""
     if of not in _READINGS:
-        raise InputError(f"There is no {of[:60]!r} to read. Choose one of: {', '.join(_READINGS)}.")
-    reading = model.lens(lens)
-    position = place(position, len(asked.ids))
-    with heeding(model, stop):
-        before = model.trace(asked.inputs, layers=touched(interventions)) if interventions.any else None
+        raise InputError(f"A grid of {of[:60]!r} is not available. Choose one of: {', '.join(_READINGS)}.")
+    reading_lens = model.lens(lens)
+    position = position_from_start(position, len(prompt.ids))
+    with stoppable(model, stop):
+        before = model.trace(prompt.inputs, layers=changed_layers(interventions)) if interventions.any else None
         with apply(model, interventions):
-            trace = model.trace(asked.inputs, layers=predicting(model))
+            trace = model.trace(prompt.inputs, layers=predicting_layers(model))
     logits = _logits(trace)
-    grid = None if of == "none" else _grid(reading, trace, of, logits, stop)
+    grid = None if of == "none" else _grid(reading_lens, trace, of, logits, stop)
     raise_if_stopped(stop)
-    found = PromptReading(
-        text=asked.text,
-        ids=asked.ids,
-        tokens=[spelling(model.tokenizer, token) for token in asked.ids],
+    reading = PromptReading(
+        text=prompt.text,
+        ids=prompt.ids,
+        tokens=[spelling(model.tokenizer, token) for token in prompt.ids],
         position=position,
         lens=lens,
         of=of,
         grid=grid,
         spellings={},
-        steps=list(_heeded(steps(model, trace, position=position, memories=memories, lens=reading), stop)),
-        distribution=_distribution(model, *_in_order(before, logits, position)),
-        # From the end, where both stacks of an encoder–decoder hold the text.
-        interventions=[] if before is None else applied(interventions, before, position=position - len(asked.ids)),
-        positions=placed(interventions, length=len(asked.ids)) if interventions.any else None,
+        steps=list(_until_stopped(steps(model, trace, position=position, memories=memories, lens=reading_lens), stop)),
+        distribution=_distribution(model, *_before_and_after(before, logits, position)),
+        # Counted from the end, where the text is in both stacks of an encoder–decoder.
+        interventions=[]
+        if before is None
+        else describe_applied(interventions, before, position=position - len(prompt.ids)),
+        positions=positions_from_start(interventions, length=len(prompt.ids)) if interventions.any else None,
     )
-    found.spellings.update((str(token), spelling(model.tokenizer, token)) for token in sorted(_mentioned(found)))
-    return found
+    reading.spellings.update((str(token), spelling(model.tokenizer, token)) for token in sorted(_token_ids(reading)))
+    return reading
 
 
 def _grid(lens: Lens, trace: Trace, of: str, logits: Tensor, stop: Stop) -> Grid:
-    """The dearest part, which another position leaves as it is."""
+    """The grid of a trace, the most expensive part; it does not depend on the position."""
     states = trace.residual if of == "residual" else trace.output
     by_layer = {layer: state[0] for layer, state in zip(trace.layers, states, strict=True)}
     return read_grid(lens, by_layer, predictions=top(logits), stop=stop)
@@ -158,14 +167,14 @@ def _logits(trace: Trace) -> Float[Tensor, "pos vocab"]:
     return trace.logits[0]
 
 
-def _heeded(steps: Iterator[Step], stop: Stop) -> Iterator[Step]:
+def _until_stopped(steps: Iterator[Step], stop: Stop) -> Iterator[Step]:
     for step in steps:
         raise_if_stopped(stop)
         yield step
 
 
-def _in_order(before: Trace | None, logits: Tensor, position: int) -> tuple[Tensor, Tensor | None]:
-    """The logits at the position, of the run without the interventions first; None where there are none."""
+def _before_and_after(before: Trace | None, logits: Tensor, position: int) -> tuple[Tensor, Tensor | None]:
+    """The logits at the position without and with the interventions; the latter are None if there are no interventions."""
     if before is None:
         return logits[position], None
     return _logits(before)[position], logits[position]
@@ -175,7 +184,7 @@ def _in_order(before: Trace | None, logits: Tensor, position: int) -> tuple[Tens
 def _distribution(
     model: MemoryModel, before: Float[Tensor, "vocab"], after: Float[Tensor, "vocab"] | None
 ) -> list[Choice]:
-    """The most likely tokens of either run, in the order of the later."""
+    """The most likely tokens of both runs, in the order of the last run."""
     runs = torch.stack([before] if after is None else [before, after])
     tokens = ranked(runs, _LIKELY).unique()
     probabilities = finite(probabilities_of(tokens.expand(len(runs), -1), runs), "the prediction").tolist()
@@ -194,10 +203,11 @@ def _distribution(
     ]
 
 
-def _mentioned(reading: PromptReading) -> set[int]:
+def _token_ids(reading: PromptReading) -> set[int]:
+    """Every token id that occurs in the reading."""
     rows = reading.grid.top if reading.grid else []
     cells = (token for row in rows for cell in row for token in cell)
-    predicted = (one.id for step in reading.steps for one in (step.before, step.ff, step.after))
+    predicted = (prediction.id for step in reading.steps for prediction in (step.before, step.ff, step.after))
     return {*reading.ids, *cells, *predicted, *(choice.id for choice in reading.distribution)}
 
 
@@ -208,10 +218,10 @@ def read_grid(
     predictions: Int[Tensor, "pos"],
     stop: Stop,
 ) -> Grid:
-    """Each layer's states, one for each position, as the lens reads them."""
+    """What the lens reads from the states of each layer, one state per position."""
     grid = Grid(list(states), [], [], [], [])
-    for layer, here in states.items():
-        tokens, probabilities, ranks, entropies = _row(lens, here, layer, predictions, stop)
+    for layer, layer_states in states.items():
+        tokens, probabilities, ranks, entropies = _row(lens, layer_states, layer, predictions, stop)
         grid.top.append(tokens.tolist())
         grid.probability.append(finite(probabilities, f"the prediction of layer {layer}").tolist())
         grid.rank.append(ranks.tolist())
@@ -223,16 +233,16 @@ def read_grid(
 def _row(
     lens: Lens, states: Float[Tensor, "pos hidden"], layer: int, predictions: Int[Tensor, "pos"], stop: Stop
 ) -> tuple[Tensor, ...]:
-    """One layer's cells, read `chunk` after `chunk`: together their logits would not fit in memory."""
+    """The cells of one layer, computed in chunks: together their logits would not fit in memory."""
     cells = []
-    for some, wanted in zip(states.split(lens.chunk), predictions.split(lens.chunk), strict=True):
+    for chunk, predicted in zip(states.split(lens.chunk), predictions.split(lens.chunk), strict=True):
         raise_if_stopped(stop)
-        logits = lens.states(some, layer)
+        logits = lens.states(chunk, layer)
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         tokens = ranked(logits, _TOP)
-        # A probability of 0 adds nothing, though its logarithm is infinite.
+        # `entr` is 0 for a probability of 0, though its logarithm is infinite.
         entropies = torch.special.entr(exact.exp()).sum(-1) / math.log(2)
-        cells.append((tokens, exact.gather(1, tokens).exp(), rank_of(wanted, logits), entropies))
+        cells.append((tokens, exact.gather(1, tokens).exp(), rank_of(predicted, logits), entropies))
     return tuple(map(torch.cat, zip(*cells, strict=True)))
 
 
@@ -242,31 +252,30 @@ def _row(
 def coefficients_in(
     model: MemoryModel, memory: Memory, *, sentences: Sequence[Sequence[int]], bos: int | None, stop: Stop
 ) -> list[list[float]]:
-    """Of each sentence the coefficient at every token; what stands in front of them is left out."""
+    """The coefficient at every token of each sentence, without BOS and start token."""
     coefficients: list[list[float]] = [[] for _ in sentences]
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
     numbers = np.flatnonzero(lengths)
-    # Nothing that follows a sentence changes what a causal model holds within it, so padding needs no mask there.
+    # In a causal model nothing after a sentence changes its coefficients, so padding needs no mask.
     batches = padded_batches if model.causal else one_length_batches
-    with heeding(model, stop):
+    with stoppable(model, stop):
         for batch in batches(lengths[numbers]):
             rows = numbers[batch].tolist()
-            for row, observed in zip(
-                rows, _observed(model, memory, [sentences[row] for row in rows], bos), strict=True
-            ):
-                coefficients[row] = observed
+            of_batch = _batch_coefficients(model, memory, [sentences[row] for row in rows], bos)
+            for row, of_sentence in zip(rows, of_batch, strict=True):
+                coefficients[row] = of_sentence
     return coefficients
 
 
 def one_length_batches(lengths: Array) -> list[Array]:
-    """The numbers of sentences, in batches whose sentences have the same length."""
+    """The indices of sentences, in batches of sentences of the same length."""
     return by_length(lengths, tokens=_TOKENS, rows=_TOKENS)
 
 
 def padded_batches(lengths: Array) -> list[Array]:
-    """The numbers of sentences, shortest first, in the batches that together take least time: each a pass, and padding."""
+    """The indices of sentences, shortest first, in the batches that minimise the total cost of passes and padding."""
     order = np.argsort(lengths, kind="stable")
-    best = [(0, 0)]  # of the first so many sentences: the least time, in tokens, and where their last batch starts
+    best = [(0, 0)]  # for the first n sentences: the lowest cost, in tokens, and where the last batch starts
     for end, length in enumerate(lengths[order].tolist(), 1):
         starts = range(max(0, end - max(1, _TOKENS // length)), end)
         best.append(min((best[start][0] + _PASS + (end - start) * length, start) for start in starts))
@@ -278,23 +287,23 @@ def padded_batches(lengths: Array) -> list[Array]:
     return batches[::-1]
 
 
-def _observed(
+def _batch_coefficients(
     model: MemoryModel, memory: Memory, sentences: Sequence[Sequence[int]], bos: int | None
 ) -> list[list[float]]:
-    """One pass over sentences, padded on the right to one length, which ends at this memory's coefficients."""
+    """The coefficients from one pass over sentences padded on the right; the pass ends once the memory's layer is reached."""
     parts = model.layer(memory.layer).parts
-    mine = next(part for part in parts if memory.memory < part.offset + part.memories)
+    own_part = next(part for part in parts if memory.memory < part.offset + part.memories)
     longest = max(map(len, sentences))
     tokens = np.array([[*sentence, *[sentence[-1]] * (longest - len(sentence))] for sentence in sentences])
-    observed: list[list[float]] = []
+    by_sentence: list[list[float]] = []
 
     def observe(part: Part, coefficients: Tensor, _past: int) -> None:
-        # From the end, where both stacks of an encoder–decoder hold the sentence.
-        here = coefficients[:, -longest:, memory.memory - part.offset].float()
-        for row, sentence in zip(here, sentences, strict=True):
-            observed.append(finite(row[: len(sentence)], f"layer {memory.layer}").tolist())
-        raise EnoughSeen
+        # Counted from the end, where the sentence is in both stacks of an encoder–decoder.
+        rows = coefficients[:, -longest:, memory.memory - part.offset].float()
+        for row, sentence in zip(rows, sentences, strict=True):
+            by_sentence.append(finite(row[: len(sentence)], f"layer {memory.layer}").tolist())
+        raise StopPass
 
-    with suppress(EnoughSeen), mine.tap(observe):
+    with suppress(StopPass), own_part.tap(observe):
         model.forward(sentence_inputs(model, tokens, bos))
-    return observed
+    return by_sentence

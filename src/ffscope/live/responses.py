@@ -1,4 +1,4 @@
-"""What a live model answers, made of plain Python. No torch."""
+"""The results of a live model, as plain Python. No torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,25 +12,25 @@ Kind = Literal["zero", "scale", "set"]
 
 @dataclass(frozen=True)
 class About:
-    """Which model it is, and what can be asked of it."""
+    """A description of the model and of what it supports."""
 
     model: str
     family: str
     device: str
     dtype: str
     layers: int
-    memories: list[int]  # of each layer
+    memories: list[int]  # number in each layer
     can_generate: bool
     causal: bool
-    lens: str | None  # None where the model has no unembedding
-    bos: bool  # whether one is put before every text
-    tokens: int  # most of a text, BOS included
-    new_tokens: int  # most that are generated
+    lens: str | None  # None if the model has no unembedding
+    bos: bool  # whether BOS is put before every text
+    tokens: int  # maximum length of a text, BOS included
+    new_tokens: int  # maximum number of generated tokens
 
 
 @dataclass(frozen=True)
 class TextCoefficients:
-    """A memory's coefficient at every token of a text; the BOS before it is not shown."""
+    """A memory's coefficient at every token of a text, without BOS."""
 
     tokens: list[str]
     coefficients: list[float]
@@ -38,7 +38,7 @@ class TextCoefficients:
 
 @dataclass(frozen=True)
 class Similar:
-    """A memory, and the cosine of its value with the one that was asked about, both as written to the residual."""
+    """A memory, and the cosine of its value with that of the queried memory, both as added to the residual."""
 
     memory: str
     cosine: float
@@ -46,7 +46,7 @@ class Similar:
 
 @dataclass(frozen=True)
 class Grid:
-    """Layer × position: the highest tokens, their probabilities, the rank of what the model predicts there, entropy in bits."""
+    """Layer × position: the top tokens, their probabilities, the rank of the model's prediction there, and the entropy in bits."""
 
     layers: list[int]
     top: list[list[list[int]]]
@@ -57,7 +57,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Choice:
-    """A token with its probability and rank in the model's own prediction, without the interventions and with them."""
+    """A token with its probability and rank in the model's own prediction, without and with the interventions."""
 
     id: int
     token: str
@@ -69,10 +69,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was done to a memory or to a whole layer, and the coefficient that a memory had before, at the position that is read.
+    """A change to a memory or a whole layer, and the memory's coefficient at the chosen position without it.
 
     The coefficient is None for a layer, and where the memory's stack has no such position: an encoder without BOS has no token
-    beside its decoder's start.
+    at the position of the decoder's start token.
     """
 
     name: str
@@ -83,9 +83,9 @@ class Applied:
 
 @dataclass(frozen=True)
 class PromptReading:
-    """A prompt as the layers that predict see it: a decoder's, where there is an encoder too.
+    """A prompt as read by the predicting layers; in an encoder–decoder, those of the decoder.
 
-    Grid and steps are of the run with the interventions. The grid is of the residual, the output or none.
+    Grid and steps are of the run with the interventions. The grid reads the residual or the output, or there is none.
     """
 
     text: str
@@ -95,16 +95,16 @@ class PromptReading:
     lens: str
     of: str
     grid: Grid | None
-    spellings: dict[str, str]  # of every id that is mentioned
+    spellings: dict[str, str]  # of every token id in the reading
     steps: list[Step]
     distribution: list[Choice]
     interventions: list[Applied]
-    positions: list[int] | None  # where the interventions hold, counted from 0; None: at every position
+    positions: list[int] | None  # where the interventions apply, counted from 0; None: at every position
 
 
 @dataclass(frozen=True)
 class Promoter:
-    """A memory, and a token's place in its value: its rank, its probability, and its logit above the mean of all tokens'."""
+    """A memory, and the rank, the probability and the logit of a token in its value; the logit is relative to the mean logit."""
 
     memory: str
     logit: float
@@ -114,7 +114,7 @@ class Promoter:
 
 @dataclass(frozen=True)
 class Promoters:
-    """The memories that promote a token most, of how many, and how many tokens the ranks are among."""
+    """The memories that promote a token most, the number of memories searched, and the size of the vocabulary."""
 
     token: Token
     memories: int
@@ -124,7 +124,7 @@ class Promoters:
 
 @dataclass(frozen=True)
 class LayerPush:
-    """What a layer's update adds (its biases are in it), and what all else adds that its block wrote: attention, say."""
+    """What a layer's update adds, biases included, and what the rest of its block adds, such as attention."""
 
     layer: int
     ff: float
@@ -133,7 +133,7 @@ class LayerPush:
 
 @dataclass(frozen=True)
 class Push:
-    """What one memory adds to A's logit minus B's, and the tokens that it promotes with its coefficient."""
+    """What one memory adds to A's logit minus B's, and the tokens that coefficient × value promotes."""
 
     memory: str
     coefficient: float
@@ -143,9 +143,9 @@ class Push:
 
 @dataclass(frozen=True)
 class Why:
-    """A's logit minus B's, as the model has it, and its parts: start + every layer's ff and rest + bias = total.
+    """A's logit minus B's, as the model computes it, and its parts: start + every layer's ff and rest + bias = total.
 
-    The total is the difference itself, or where the model caps its logits the difference before that, as the note says.
+    The total is the difference itself, or the difference before the cap or the normalisers of the logits, as the note says.
     """
 
     text: str
@@ -156,8 +156,8 @@ class Why:
     b: Token
     difference: float
     total: float
-    start: float  # of what enters the first block: the embedding
-    bias: float  # of the final norm and the unembedding
+    start: float  # from the input of the first block: the embedding
+    bias: float  # from the final norm and the unembedding
     layers: list[LayerPush]
     memories: list[Push]
     note: str | None
@@ -165,10 +165,10 @@ class Why:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A memory at one position: what it writes to the residual, what it adds to a token's logit, and what it promotes.
+    """A memory at one position: the size of what it adds to the residual, what it adds to a token's logit, and what it promotes.
 
-    Its size is |coefficient| × ‖value‖, the value as it is written to the residual. Its push is what it adds to the logit directly,
-    with the final norm's scale held; None where the model has no such sum.
+    Its size is |coefficient| × ‖value‖, with the value as added to the residual. Its push is what it adds to the logit directly,
+    with the scale of the final norm frozen; None if the model's logits are no such sum.
     """
 
     memory: str
@@ -189,17 +189,16 @@ class RankedMemories:
     tokens: list[str]
     position: int
     by: By
-    target: Token  # the predicted token where none was asked for
-    logit: (
-        float | None
-    )  # the sum of all pushes: those of memories, of attention and the rest, and of the embedding and biases
+    target: Token  # by default the predicted token
+    # The sum of all pushes: of memories, of attention and the rest of each block, and of the embedding and biases.
+    logit: float | None
     memories: list[Ranked]
     note: str | None
 
 
 @dataclass(frozen=True)
 class Generated:
-    """The new tokens, at most so many, without the interventions and with them; None where there are none. EOS ends them."""
+    """At most `new_tokens` tokens, up to EOS, without and with the interventions; `after` is None if there are none."""
 
     before: list[str]
     after: list[str] | None

@@ -1,7 +1,7 @@
-"""Which memories make a prediction: what each adds to a token's logit in one run, and what values promote without any.
+"""Which memories determine a prediction: what each adds to a token's logit in one run, and what values promote in any text.
 
-The logits are the final norm and the unembedding of the sum of all that was written to the residual. With the norm's scale held
-as it is in the run, they are linear in that sum, so each term of it has a share of its own, its push.
+The logits are the final norm and the unembedding applied to the sum of everything added to the residual. With the scale of the norm
+frozen at its value in the run they are linear in that sum, so each term makes its own contribution, its push.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,8 +15,8 @@ from ffscope.analysis.trace import promoted
 from ffscope.axes import Float
 from ffscope.cancellation import Stop, raise_if_stopped
 from ffscope.errors import InputError, LensError
-from ffscope.live.interventions import Interventions, apply, place
-from ffscope.live.prompt import Asked, finite, heeding, predicting
+from ffscope.live.interventions import Interventions, apply, position_from_start
+from ffscope.live.prompt import Prompt, finite, predicting_layers, stoppable
 from ffscope.live.responses import (
     By,
     LayerPush,
@@ -30,32 +30,32 @@ from ffscope.live.responses import (
 )
 from ffscope.memory_name import Memory
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.frozen_norm import LinearLogit, along_values, logit_at, post_scale, refuse_norms_between
-from ffscope.models.hooks import tapping
+from ffscope.models.frozen_norm import LinearLogit, logit_at, post_scale, refuse_norms_between_blocks, value_direction
+from ffscope.models.hooks import tap
 from ffscope.models.lenses.base import Lens
-from ffscope.models.linear_parts import written
+from ffscope.models.linear_parts import to_residual
 from ffscope.models.memory_model import MemoryModel, States
 from ffscope.models.ranking import probabilities_of, rank_of, ranked, top
-from ffscope.models.token_lookup import choose
+from ffscope.models.token_lookup import find_token
 from ffscope.tokens import Token, spelling
 
-_ROWS = 2**13  # values that are held in float32 at once
+_ROWS = 2**13  # values converted to float32 at once
 
 
 # --- one run at one position ---
 
 
-class Passed(NamedTuple):
-    """What a run held at one position, in the layers that predict."""
+class PositionRun(NamedTuple):
+    """The tensors of a run at one position, in the predicting layers."""
 
     layers: list[int]
     states: States
-    start: Float[Tensor, "hidden"]  # what enters the first block
-    into_post: dict[int, Float[Tensor, "hidden"]]  # by layer, what enters its post-norm, where it has one
+    start: Float[Tensor, "hidden"]  # the input of the first block
+    into_post: dict[int, Float[Tensor, "hidden"]]  # by layer, the input of its post-norm, if it has one
 
 
-class Weights(NamedTuple):
-    """Every memory of a layer at one position: its coefficient, ‖coefficient × value‖ as written, and its push where asked for."""
+class Contributions(NamedTuple):
+    """For every memory of a layer at one position: coefficient, ‖coefficient × value‖ in the residual, and optionally its push."""
 
     layer: int
     coefficients: Float[Tensor, "memory"]
@@ -63,57 +63,59 @@ class Weights(NamedTuple):
     pushes: Float[Tensor, "memory"] | None
 
 
-def run_at(model: MemoryModel, asked: Asked, *, interventions: Interventions, position: int, stop: Stop) -> Passed:
-    """One run with the interventions, as far as the last layer."""
-    layers = predicting(model)
-    kept: dict[int, Tensor] = {}  # by layer, what goes into its post-norm; -1 is what enters the first block
+def run_at(
+    model: MemoryModel, prompt: Prompt, *, interventions: Interventions, position: int, stop: Stop
+) -> PositionRun:
+    """One run with the interventions, up to the last layer."""
+    layers = predicting_layers(model)
+    inputs: dict[int, Tensor] = {}  # by layer, the input of its post-norm; -1 is the input of the first block
 
     def keeper(name: int) -> Callable[[Tensor], None]:
         def keep(tensor: Tensor) -> None:
-            kept[name] = tensor.reshape(-1, tensor.shape[-1])[position].clone()
+            inputs[name] = tensor.reshape(-1, tensor.shape[-1])[position].clone()
 
         return keep
 
-    with heeding(model, stop), apply(model, interventions), ExitStack() as stack:
-        stack.enter_context(tapping(model.layer(layers[0]).block, "in", keeper(-1)))
+    with stoppable(model, stop), apply(model, interventions), ExitStack() as stack:
+        stack.enter_context(tap(model.layer(layers[0]).block, "in", keeper(-1)))
         for layer in layers:
             if (post := model.layer(layer).post) is not None:
-                stack.enter_context(tapping(post, "in", keeper(layer)))
+                stack.enter_context(tap(post, "in", keeper(layer)))
         at = torch.tensor([0], device=model.device), torch.tensor([position], device=model.device)
-        states = model.states_at(asked.inputs, *at, layers=layers)
+        states = model.states_at(prompt.inputs, *at, layers=layers)
     for layer, coefficients, output in zip(layers, states.coefficients, states.output, strict=True):
         finite(coefficients, f"layer {layer}")
         finite(output, f"layer {layer}")
-    return Passed(layers, states, kept.pop(-1), kept)
+    return PositionRun(layers, states, inputs.pop(-1), inputs)
 
 
-def weigh(
-    model: MemoryModel, passed: Passed, *, along: Float[Tensor, "hidden"] | None, stop: Stop
-) -> Iterator[Weights]:
-    """Layer by layer, what every memory writes; its push is that along a direction of the residual."""
-    for i, layer in enumerate(passed.layers):
+def contributions(
+    model: MemoryModel, run: PositionRun, *, direction: Float[Tensor, "hidden"] | None, stop: Stop
+) -> Iterator[Contributions]:
+    """Layer by layer, what every memory adds to the residual; its push is the component along a direction."""
+    for i, layer in enumerate(run.layers):
         raise_if_stopped(stop)
-        ff, coefficients = model.layer(layer), passed.states.coefficients[i][0].double()
-        scale = post_scale(model, ff, update=passed.states.update[i][0], into_post=passed.into_post.get(layer))
-        here = None if along is None else along_values(ff, along=along, scale=scale)
+        ff, coefficients = model.layer(layer), run.states.coefficients[i][0].double()
+        scale = post_scale(model, ff, update=run.states.update[i][0], into_post=run.into_post.get(layer))
+        along = None if direction is None else value_direction(ff, direction=direction, scale=scale)
         sizes, pushes = torch.zeros_like(coefficients), torch.zeros_like(coefficients)
         for first, rows in value_rows(ff):
-            some = slice(first, first + len(rows))
-            sizes[some] = coefficients[some].abs() * written(ff, rows).norm(dim=-1) * abs(scale)
-            if here is not None:
-                pushes[some] = coefficients[some] * (rows @ here.to(rows)).double()
+            chunk = slice(first, first + len(rows))
+            sizes[chunk] = coefficients[chunk].abs() * to_residual(ff, rows).norm(dim=-1) * abs(scale)
+            if along is not None:
+                pushes[chunk] = coefficients[chunk] * (rows @ along.to(rows)).double()
         finite(pushes, f"layer {layer}")
-        yield Weights(layer, coefficients, finite(sizes, f"layer {layer}"), None if here is None else pushes)
+        yield Contributions(layer, coefficients, finite(sizes, f"layer {layer}"), None if along is None else pushes)
 
 
-def promotes(model: MemoryModel, coefficients: dict[Memory, float], *, stop: Stop) -> dict[Memory, list[str]]:
-    """The tokens that memories of any layers promote with their coefficients."""
+def promoted_tokens(model: MemoryModel, coefficients: dict[Memory, float], *, stop: Stop) -> dict[Memory, list[str]]:
+    """The tokens that coefficient × value of each memory promotes; memories of any layers."""
     tokens: dict[Memory, list[str]] = {}
     for layer in {memory.layer for memory in coefficients}:
         raise_if_stopped(stop)
-        here = {memory.memory: number for memory, number in coefficients.items() if memory.layer == layer}
-        spelt = promoted(model, model.lens("norm"), layer=layer, coefficients=here)
-        tokens |= {Memory(layer, number): some for number, some in zip(here, spelt, strict=True)}
+        in_layer = {memory.memory: number for memory, number in coefficients.items() if memory.layer == layer}
+        spellings = promoted(model, model.lens("norm"), layer=layer, coefficients=in_layer)
+        tokens |= {Memory(layer, number): row for number, row in zip(in_layer, spellings, strict=True)}
     return tokens
 
 
@@ -123,7 +125,7 @@ def promotes(model: MemoryModel, coefficients: dict[Memory, float], *, stop: Sto
 @torch.no_grad()
 def explain(
     model: MemoryModel,
-    asked: Asked,
+    prompt: Prompt,
     *,
     interventions: Interventions,
     a: str,
@@ -132,28 +134,28 @@ def explain(
     count: int,
     stop: Stop,
 ) -> Why:
-    """The difference of two tokens' logits at a position of one run, taken apart."""
+    """The difference of two tokens' logits at a position of one run, decomposed into layers and memories."""
     vocab = model.lens("norm").unembedding.vocab
-    refuse_norms_between(model, predicting(model))
-    first, second = choose(model, a, vocab=vocab), choose(model, b, vocab=vocab)
+    refuse_norms_between_blocks(model, predicting_layers(model))
+    first, second = find_token(model, a, vocab=vocab), find_token(model, b, vocab=vocab)
     if first.id == second.id:
         raise InputError(f"Both tokens are {first.token!r} (#{first.id}). Expected two different ones.")
-    position = place(position, len(asked.ids))
-    passed = run_at(model, asked, interventions=interventions, position=position, stop=stop)
-    difference = logit_at(model, passed.states.output[-1][0], a=first.id, b=second.id)
+    position = position_from_start(position, len(prompt.ids))
+    run = run_at(model, prompt, interventions=interventions, position=position, stop=stop)
+    difference = logit_at(model, run.states.output[-1][0], a=first.id, b=second.id)
     return Why(
-        text=asked.text,
-        ids=asked.ids,
-        tokens=[spelling(model.tokenizer, token) for token in asked.ids],
+        text=prompt.text,
+        ids=prompt.ids,
+        tokens=[spelling(model.tokenizer, token) for token in prompt.ids],
         position=position,
         a=first,
         b=second,
         difference=difference.logit,
         total=difference.total,
-        start=(passed.start.double() @ difference.along).item(),
+        start=(run.start.double() @ difference.direction).item(),
         bias=difference.bias,
-        layers=_layers(passed, difference),
-        memories=_pushes(model, passed, difference, count, stop),
+        layers=_layers(run, difference),
+        memories=_pushes(model, run, difference, count, stop),
         note=_why_note(difference),
     )
 
@@ -161,28 +163,30 @@ def explain(
 def _why_note(difference: LinearLogit) -> str | None:
     if difference.bands:
         return (
-            "The two tokens are in different bands of this model's adaptive softmax, and each band has a normaliser of its own; "
-            "the pushes add up to the difference before them."
+            "The two tokens are in different bands of this model's adaptive softmax, and each band has its own normaliser; "
+            "the pushes add up to the difference before normalisation."
         )
     if difference.cap is None:
         return None
     return f"This model caps its logits at ±{difference.cap:g}; the pushes add up to the difference before the cap."
 
 
-def _layers(passed: Passed, difference: LinearLogit) -> list[LayerPush]:
-    pushes, before = [], passed.start.double()
-    for layer, update, output in zip(passed.layers, passed.states.update, passed.states.output, strict=True):
+def _layers(run: PositionRun, difference: LinearLogit) -> list[LayerPush]:
+    pushes, before = [], run.start.double()
+    for layer, update, output in zip(run.layers, run.states.update, run.states.output, strict=True):
         ff, after = update[0].double(), output[0].double()
         rest = after - before - ff
-        pushes.append(LayerPush(layer, (ff @ difference.along).item(), (rest @ difference.along).item()))
+        direction = difference.direction
+        pushes.append(LayerPush(layer, (ff @ direction).item(), (rest @ direction).item()))
         before = after
     return pushes
 
 
-def _pushes(model: MemoryModel, passed: Passed, difference: LinearLogit, count: int, stop: Stop) -> list[Push]:
+def _pushes(model: MemoryModel, run: PositionRun, difference: LinearLogit, count: int, stop: Stop) -> list[Push]:
     """The strongest pushes over all layers, in either direction."""
-    rows, _ = strongest(weigh(model, passed, along=difference.along, stop=stop), by="logit", count=count)
-    tokens = promotes(model, {row.memory: row.coefficient for row in rows}, stop=stop)
+    layers = contributions(model, run, direction=difference.direction, stop=stop)
+    rows, _ = strongest_memories(layers, by="logit", count=count)
+    tokens = promoted_tokens(model, {row.memory: row.coefficient for row in rows}, stop=stop)
     return [Push(str(row.memory), row.coefficient, row.push or 0.0, tokens[row.memory]) for row in rows]
 
 
@@ -190,7 +194,7 @@ def _pushes(model: MemoryModel, passed: Passed, difference: LinearLogit, count: 
 
 
 class Row(NamedTuple):
-    """One memory, and the part that it has in its layer's sum of sizes."""
+    """One memory, with its share of the sum of sizes in its layer."""
 
     memory: Memory
     coefficient: float
@@ -199,31 +203,31 @@ class Row(NamedTuple):
     push: float | None
 
 
-def strongest(layers: Iterable[Weights], *, by: By, count: int) -> tuple[list[Row], float]:
+def strongest_memories(layers: Iterable[Contributions], *, by: By, count: int) -> tuple[list[Row], float]:
     """The memories that push most, in either direction, or write most; and the sum of all sizes."""
     rows: list[Row] = []
     total = 0.0
-    for weights in layers:
-        total += weights.sizes.sum().item()
-        rows += _strongest_of(weights, by, count)
-        rows = sorted(rows, key=lambda row: (-_weight(row, by), row.memory))[:count]
+    for layer in layers:
+        total += layer.sizes.sum().item()
+        rows += _strongest_in_layer(layer, by, count)
+        rows = sorted(rows, key=lambda row: (-_strength(row, by), row.memory))[:count]
     return rows, total
 
 
-def _weight(row: Row, by: By) -> float:
+def _strength(row: Row, by: By) -> float:
     return row.size if by == "size" else abs(row.push or 0.0)
 
 
-def _strongest_of(weights: Weights, by: By, count: int) -> list[Row]:
-    order = weights.sizes if by == "size" or weights.pushes is None else weights.pushes.abs()
-    of_layer = weights.sizes.sum().clamp_min(torch.finfo(torch.float64).tiny)
+def _strongest_in_layer(layer: Contributions, by: By, count: int) -> list[Row]:
+    order = layer.sizes if by == "size" or layer.pushes is None else layer.pushes.abs()
+    total = layer.sizes.sum().clamp_min(torch.finfo(torch.float64).tiny)
     return [
         Row(
-            Memory(weights.layer, i),
-            weights.coefficients[i].item(),
-            weights.sizes[i].item(),
-            (weights.sizes[i] / of_layer).item(),
-            None if weights.pushes is None else weights.pushes[i].item(),
+            Memory(layer.layer, i),
+            layer.coefficients[i].item(),
+            layer.sizes[i].item(),
+            (layer.sizes[i] / total).item(),
+            None if layer.pushes is None else layer.pushes[i].item(),
         )
         for i in order.topk(min(count, len(order))).indices.tolist()
     ]
@@ -232,7 +236,7 @@ def _strongest_of(weights: Weights, by: By, count: int) -> list[Row]:
 @torch.no_grad()
 def rank_memories(
     model: MemoryModel,
-    asked: Asked,
+    prompt: Prompt,
     *,
     interventions: Interventions,
     position: int,
@@ -241,22 +245,22 @@ def rank_memories(
     count: int,
     stop: Stop,
 ) -> RankedMemories:
-    """The memories that push one token's logit most, or write most to the residual, at a position of one run."""
+    """The memories that push one token's logit most, or add most to the residual, at a position of one run."""
     lens = model.lens("norm")
-    position = place(position, len(asked.ids))
-    passed = run_at(model, asked, interventions=interventions, position=position, stop=stop)
-    token = _token(model, lens, target, passed.states.output[-1][0])
-    logit, why_not = _logit(model, passed, token.id)
+    position = position_from_start(position, len(prompt.ids))
+    run = run_at(model, prompt, interventions=interventions, position=position, stop=stop)
+    token = _token(model, lens, target, run.states.output[-1][0])
+    logit, why_not = _logit(model, run, token.id)
     if by == "logit" and logit is None:
         raise LensError(why_not or "")
     by = by or ("size" if logit is None else "logit")
-    weights = weigh(model, passed, along=None if logit is None else logit.along, stop=stop)
-    rows, total = strongest(weights, by=by, count=count)
-    tokens = promotes(model, {row.memory: row.coefficient for row in rows}, stop=stop)
+    layers = contributions(model, run, direction=None if logit is None else logit.direction, stop=stop)
+    rows, total = strongest_memories(layers, by=by, count=count)
+    tokens = promoted_tokens(model, {row.memory: row.coefficient for row in rows}, stop=stop)
     return RankedMemories(
-        text=asked.text,
-        ids=asked.ids,
-        tokens=[spelling(model.tokenizer, token) for token in asked.ids],
+        text=prompt.text,
+        ids=prompt.ids,
+        tokens=[spelling(model.tokenizer, token) for token in prompt.ids],
         position=position,
         by=by,
         target=token,
@@ -267,18 +271,18 @@ def rank_memories(
 
 
 def _token(model: MemoryModel, lens: Lens, target: str | None, output: Tensor) -> Token:
-    """The token that was asked for, or else the one that the model predicts."""
+    """The target token, by default the one that the model predicts."""
     if target:
-        return choose(model, target, vocab=lens.unembedding.vocab)
+        return find_token(model, target, vocab=lens.unembedding.vocab)
     predicted = int(top(lens.states(output[None], model.layers - 1))[0])
     return Token(f"#{predicted}", predicted, spelling(model.tokenizer, predicted))
 
 
-def _logit(model: MemoryModel, passed: Passed, token: int) -> tuple[LinearLogit | None, str | None]:
-    """The token's logit as a sum over memories; or why this model has no such sum."""
+def _logit(model: MemoryModel, run: PositionRun, token: int) -> tuple[LinearLogit | None, str | None]:
+    """The token's logit as a linear function of the residual; or the reason why it is not one in this model."""
     try:
-        refuse_norms_between(model, predicting(model))
-        return logit_at(model, passed.states.output[-1][0], a=token), None
+        refuse_norms_between_blocks(model, predicting_layers(model))
+        return logit_at(model, run.states.output[-1][0], a=token), None
     except LensError as error:
         return None, str(error)
 
@@ -303,11 +307,11 @@ def _rank_note(logit: LinearLogit) -> str | None:
     return f"This model caps its logits at ±{logit.cap:g}; the pushes are on the logit before the cap."
 
 
-# --- values, whatever the text ---
+# --- values, independent of any text ---
 
 
 def value_rows(layer: FeedForward) -> Iterator[tuple[int, Float[Tensor, "_some hidden"]]]:
-    """A layer's values in float32 at least, some at a time, each time with the number of the first."""
+    """A layer's values in at least float32, in chunks, each with the index of its first value."""
     for part in layer.parts:
         values = part.values()
         exact = torch.promote_types(values.dtype, torch.float32)
@@ -317,20 +321,21 @@ def value_rows(layer: FeedForward) -> Iterator[tuple[int, Float[Tensor, "_some h
 
 @torch.no_grad()
 def similar_to(model: MemoryModel, memory: Memory, *, count: int, stop: Stop) -> list[Similar]:
-    """The memories of any layer with the highest cosines, itself apart; none where its own value is nothing."""
-    home = model.layer(memory.layer)
-    own = written(home, home.values()[memory.memory, None])[0].float()
+    """The other memories of any layer with the highest cosines; none if the memory's own value is zero."""
+    own_layer = model.layer(memory.layer)
+    own = to_residual(own_layer, own_layer.values()[memory.memory, None])[0].float()
     if not own.any():
         return []
     own = own / own.norm()
-    found: list[tuple[float, Memory]] = []
+    closest: list[tuple[float, Memory]] = []
     for layer in range(model.layers):
         for first, rows in value_rows(model.layer(layer)):
             raise_if_stopped(stop)
             if rows.shape[1] == len(own):
-                found += _closest(written(model.layer(layer), rows).float(), own, count + 1, Memory(layer, first))
-        found = sorted(found, key=lambda one: (-one[0], one[1]))[: count + 1]
-    return [Similar(str(other), cosine) for cosine, other in found if other != memory][:count]
+                values = to_residual(model.layer(layer), rows).float()
+                closest += _closest(values, own, count + 1, Memory(layer, first))
+        closest = sorted(closest, key=lambda pair: (-pair[0], pair[1]))[: count + 1]
+    return [Similar(str(other), cosine) for cosine, other in closest if other != memory][:count]
 
 
 def _closest(rows: Tensor, own: Tensor, count: int, first: Memory) -> list[tuple[float, Memory]]:
@@ -348,34 +353,34 @@ def rank_promoters(
 ) -> Promoters:
     """The memories that raise a token's logit most above the mean of all tokens, with its rank and probability in each value.
 
-    A logit needs one product with each value. Rank and probability need the whole distribution, so only those of the memories
-    in the answer are read.
+    A logit takes one product per value. Rank and probability need the whole distribution, so they are computed only for the
+    memories in the result.
     """
     reading = model.lens(lens)
     vocab = reading.unembedding.vocab
-    token = choose(model, text, vocab=vocab)
+    token = find_token(model, text, vocab=vocab)
     logits: dict[Memory, float] = {}
     for layer in layers:
         raise_if_stopped(stop)
-        logits |= _promote_most(reading, layer, token.id, count)
+        logits |= _top_promoters(reading, layer, token.id, count)
     best = sorted(logits, key=lambda memory: (-logits[memory], memory))[:count]
-    places: dict[Memory, tuple[int, float]] = {}
+    ranks: dict[Memory, tuple[int, float]] = {}
     for layer in sorted({memory.layer for memory in best}):
         raise_if_stopped(stop)
-        places |= _places(reading, [memory for memory in best if memory.layer == layer], token.id)
-    rows = [Promoter(str(memory), logits[memory], *places[memory]) for memory in best]
+        ranks |= _ranks_and_probabilities(reading, [memory for memory in best if memory.layer == layer], token.id)
+    rows = [Promoter(str(memory), logits[memory], *ranks[memory]) for memory in best]
     return Promoters(token, sum(model.memories[layer] for layer in layers), vocab, rows)
 
 
-def _promote_most(lens: Lens, layer: int, token: int, count: int) -> dict[Memory, float]:
+def _top_promoters(lens: Lens, layer: int, token: int, count: int) -> dict[Memory, float]:
     """The memories of a layer that raise the token's logit most."""
     logits = finite(lens.token_logits(layer, token), f"the values of layer {layer}")
     highest = ranked(logits[None], count)[0]
     return {Memory(layer, int(number)): float(logits[number]) for number in highest}
 
 
-def _places(lens: Lens, memories: list[Memory], token: int) -> dict[Memory, tuple[int, float]]:
-    """The token's rank and probability in the values of memories of one layer."""
+def _ranks_and_probabilities(lens: Lens, memories: list[Memory], token: int) -> dict[Memory, tuple[int, float]]:
+    """The rank and probability of the token in the values of some memories of one layer."""
     ranks: list[int] = []
     probabilities: list[float] = []
     for logits in lens.value_chunks(memories[0].layer, torch.tensor([memory.memory for memory in memories])):

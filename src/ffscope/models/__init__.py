@@ -1,1 +1,1 @@
-"""Any transformer as key–value memories. The only place that knows transformers' module names."""
+"""Read any transformer as key–value memories. Only this package knows transformers' module names."""

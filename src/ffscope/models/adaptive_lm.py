@@ -1,6 +1,6 @@
-"""The paper's own model: a transformer language model with adaptive inputs and an adaptive softmax (Baevski and Auli, 2019).
+"""The paper's model: a transformer language model with adaptive inputs and an adaptive softmax (Baevski and Auli, 2019).
 
-Modules have the names that fairseq gives them, so that its checkpoints are read without a dictionary of names.
+Modules are named as in fairseq, so its checkpoints load without renaming.
 """
 
 import math
@@ -18,11 +18,11 @@ from ffscope.axes import Float, Int
 from ffscope.models.adaptive_softmax import AdaptiveInput, AdaptiveSoftmax
 
 _EPSILON = 1e-5  # of every norm
-_SLOWEST = 10_000  # the longest of the positions' wave lengths, in units of 2π
+_MAX_PERIOD = 10_000  # the longest wavelength of the position embeddings, in units of 2π
 
 
 class AdaptiveLMConfig(PretrainedConfig):
-    """Bands, widths, depth, activation, norm placement and tying. Cut-offs say where bands end, the last with the vocabulary."""
+    """Bands, widths, depth, activation, norm placement and tying. Cutoffs are where bands end; the last is the vocabulary size."""
 
     model_type = "adaptive_lm"
 
@@ -56,7 +56,7 @@ class AdaptiveLMConfig(PretrainedConfig):
         self.norm_before, self.final_norm, self.scale_embedding = norm_before, final_norm, scale_embedding
         self.tie_adaptive_weights, self.tie_adaptive_proj = tie_adaptive_weights, tie_adaptive_proj
         self.max_position_embeddings = max_position_embeddings
-        # transformers ties whole matrices; here bands are shared by the modules themselves.
+        # transformers can only tie whole matrices; here the modules share the bands themselves.
         super().__init__(**{"pad_token_id": 1, "eos_token_id": 2, **more, "tie_word_embeddings": False})
 
     @property
@@ -78,15 +78,15 @@ class Attention(nn.Module):
         self, hidden_states: Float[Tensor, "batch pos hidden"], mask: Tensor | None
     ) -> Float[Tensor, "batch pos hidden"]:
         query, key, value = (
-            made(hidden_states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for made in (self.q_proj, self.k_proj, self.v_proj)
+            project(hidden_states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         attended = scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
         return self.out_proj(attended.transpose(1, 2).flatten(-2))
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward layer, each with a norm before it, or behind its sum with the residual."""
+    """Attention and a feed-forward layer, each with a norm before it (pre-norm) or after its sum with the residual (post-norm)."""
 
     def __init__(self, config: AdaptiveLMConfig) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Layer(nn.Module):
 
 
 class AdaptiveLM(PreTrainedModel, GenerationMixin):
-    """The language model. Its logits are log-probabilities: an adaptive softmax has no others."""
+    """The language model. Its logits are log-probabilities, since an adaptive softmax gives no other logits."""
 
     config_class = AdaptiveLMConfig
     main_input_name = "input_ids"
@@ -125,9 +125,9 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
         self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=_EPSILON) if config.final_norm else None
-        output = config.softmax_widths[0]
-        same = output == config.hidden_size
-        self.project_out_dim = None if same else nn.Linear(config.hidden_size, output, bias=False)
+        width = config.softmax_widths[0]
+        same_width = width == config.hidden_size
+        self.project_out_dim = None if same_width else nn.Linear(config.hidden_size, width, bias=False)
         self.adaptive_softmax = AdaptiveSoftmax(
             cutoffs=config.softmax_cutoffs,
             widths=config.softmax_widths,
@@ -149,14 +149,14 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         **_ignored: Any,
     ) -> CausalLMOutput:
-        """The log-probabilities of every next token; with `logits_to_keep`, after the last so many positions alone."""
+        """The next-token log-probabilities at every position; with `logits_to_keep`, only at that many last positions."""
         states = self.body(input_ids, attention_mask)
         return CausalLMOutput(logits=self.adaptive_softmax(states[:, -logits_to_keep:]))
 
     def body(
         self, input_ids: Int[Tensor, "batch pos"], attention_mask: Tensor | None = None
     ) -> Float[Tensor, "batch pos width"]:
-        """The last states, as the softmax gets them."""
+        """The final states, as passed to the softmax."""
         present = input_ids != self.config.pad_token_id
         if attention_mask is not None:
             present = present & attention_mask.bool()
@@ -172,19 +172,19 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
         return states
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """The whole text at every step: nothing is kept from the step before."""
+        """The whole text at every step, since there is no cache."""
         return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask"), "logits_to_keep": 1}
 
     def _positions(self, present: Tensor) -> Float[Tensor, "batch pos hidden"]:
-        """Waves for each token's number among those that are present, counted from the padding id + 1; padding has none."""
+        """Sinusoidal position embeddings. Positions count the non-padding tokens from the padding id + 1; padding gets zeros."""
         first = self.config.pad_token_id
-        waves = _waves(first + 1 + present.shape[1], self.config.hidden_size).to(present.device)
+        table = _sinusoids(first + 1 + present.shape[1], self.config.hidden_size).to(present.device)
         numbers = present.cumsum(1) * present + first
-        return waves[numbers] * present.unsqueeze(-1)
+        return table[numbers] * present.unsqueeze(-1)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """For a model that is made and not read."""
+        """Initial weights for a model that is not loaded from a file."""
         if isinstance(module, nn.Linear):
             module.weight.normal_(std=module.in_features**-0.5)
             if module.bias is not None:
@@ -197,20 +197,20 @@ class AdaptiveLM(PreTrainedModel, GenerationMixin):
 
 
 def _mask(present: Tensor) -> Tensor:
-    """Who may be looked at: what stands before and is no padding. Padding before all else looks at itself, having nothing else."""
+    """The causal attention mask without padding. Padding at the start attends to itself, as it has nothing else to attend to."""
     length = present.shape[1]
-    seen = torch.ones(length, length, dtype=torch.bool, device=present.device).tril() & present[:, None, None, :]
+    causal = torch.ones(length, length, dtype=torch.bool, device=present.device).tril() & present[:, None, None, :]
     itself = torch.eye(length, dtype=torch.bool, device=present.device)
-    return seen | (itself & ~seen.any(-1, keepdim=True))
+    return causal | (itself & ~causal.any(-1, keepdim=True))
 
 
 @lru_cache(maxsize=64)
-def _waves(length: int, width: int) -> Float[Tensor, "pos hidden"]:
-    """All sines, then all cosines, from the fastest wave to the slowest; an odd last column is 0."""
+def _sinusoids(length: int, width: int) -> Float[Tensor, "pos hidden"]:
+    """All sines, then all cosines, from the highest frequency to the lowest; an odd last column is 0."""
     half = width // 2
-    speeds = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(_SLOWEST) / (half - 1)))
-    turns = torch.arange(length, dtype=torch.float32)[:, None] * speeds
-    return nn.functional.pad(torch.cat([turns.sin(), turns.cos()], 1), (0, width % 2))
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(_MAX_PERIOD) / (half - 1)))
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies
+    return nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, width % 2))
 
 
 AutoConfig.register(AdaptiveLMConfig.model_type, AdaptiveLMConfig, exist_ok=True)

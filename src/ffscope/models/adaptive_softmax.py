@@ -1,7 +1,7 @@
-"""Adaptive embeddings and the adaptive softmax: frequent words first, in bands that grow longer and narrower.
+"""Adaptive embeddings and the adaptive softmax: words sorted by frequency into bands, each larger and narrower than the last.
 
-Band 0 of the softmax is its head: a distribution over the frequent words and one class for each tail. A word of tail i has the
-probability of its class times its own in the tail, so a tail that is unlikely need not be looked at.
+Band 0 of the softmax is its head: a distribution over the frequent words and one class per tail. The probability of a word in a
+tail is that of the tail's class times that of the word within the tail, so an unlikely tail need not be computed.
 """
 
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from ffscope.axes import Float, Int
 from ffscope.errors import InputError
 from ffscope.models.ranking import ranked
 
-_NEVER = float("-inf")
+_NO_SCORE = float("-inf")
 
 
 class AdaptiveInput(nn.Module):
-    """Embeddings of the bands' own widths, each projected to the residual's."""
+    """Embeddings whose width differs from band to band, each projected to the residual's width."""
 
     def __init__(self, *, cutoffs: list[int], widths: list[int], hidden: int) -> None:
         super().__init__()
-        self.cutoffs, self.hidden = cutoffs, hidden  # where each band ends; the last is the vocabulary's size
+        self.cutoffs, self.hidden = cutoffs, hidden  # where each band ends; the last is the vocabulary size
         self.embeddings: Any = nn.ModuleList(
             nn.Sequential(nn.Embedding(end - start, width), nn.Linear(width, hidden, bias=False))
             for start, end, width in zip([0, *cutoffs], cutoffs, widths, strict=False)
@@ -33,11 +33,11 @@ class AdaptiveInput(nn.Module):
         return self.cutoffs[-1]
 
     def forward(self, ids: Int[Tensor, "*at"]) -> Float[Tensor, "*at hidden"]:
-        found = self.embeddings[0][1].weight.new_empty((*ids.shape, self.hidden))
+        embedded = self.embeddings[0][1].weight.new_empty((*ids.shape, self.hidden))
         for start, end, band in zip([0, *self.cutoffs], self.cutoffs, self.embeddings, strict=False):
-            here = (ids >= start) & (ids < end)
-            found[here] = band(ids[here] - start)
-        return found
+            inside = (ids >= start) & (ids < end)
+            embedded[inside] = band(ids[inside] - start)
+        return embedded
 
     def band(self, index: int) -> tuple[Float[Tensor, "words narrow"], Float[Tensor, "hidden narrow"]]:
         """A band's embeddings and its projection."""
@@ -46,15 +46,17 @@ class AdaptiveInput(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Log-probabilities over the whole vocabulary, of a few words, or of the likeliest."""
+    """Log-probabilities of the whole vocabulary or of a few words, and the most likely words."""
 
     def __init__(
         self, *, cutoffs: list[int], widths: list[int], tied: AdaptiveInput | None, tied_projections: bool
     ) -> None:
-        """With `tied`, words are read with the embeddings they are written with; with the same projections, if those are tied."""
+        """With `tied`, the output rows are the input embeddings; with `tied_projections`, the tails share their projections too."""
         super().__init__()
         self.cutoffs, self.width, self.tied_projections = cutoffs, widths[0], tied_projections
-        self._tied = [] if tied is None else [tied]  # in a list, so that its weights are not this module's too
+        self._tied = (
+            [] if tied is None else [tied]
+        )  # in a list, so that torch does not register its weights here as well
         tails = len(cutoffs) - 1
         if tied is None:
             self.head: Any = nn.Linear(self.width, cutoffs[0] + tails, bias=False)
@@ -64,7 +66,7 @@ class AdaptiveSoftmax(nn.Module):
         self.tail: Any = nn.ModuleList(self._make_tail(i, width) for i, width in enumerate(widths[1:]))
 
     def _make_tail(self, i: int, narrow: int) -> nn.ModuleDict:
-        """What a tail has of its own, under fairseq's numbers: 0 its projection, 2 its words."""
+        """The untied weights of a tail, under fairseq's numbers: 0 is its projection, 2 its words."""
         own = nn.ModuleDict()
         if not (self._tied and self.tied_projections):
             own["0"] = nn.Linear(self.width, narrow, bias=False)
@@ -77,15 +79,15 @@ class AdaptiveSoftmax(nn.Module):
         return self.cutoffs[-1]
 
     def words(self) -> Float[Tensor, "words width"]:
-        """The rows of the head's words."""
+        """The rows for the head's words."""
         return self._tied[0].band(0)[0] if self._tied else self.head.weight[: self.cutoffs[0]]
 
     def classes(self) -> Float[Tensor, "tails width"]:
-        """The rows of the head's classes."""
+        """The rows for the head's classes."""
         return self.head.class_proj.weight if self._tied else self.head.weight[self.cutoffs[0] :]
 
     def tails(self) -> Iterator[tuple[Float[Tensor, "_narrow width"], Float[Tensor, "_words _narrow"]]]:
-        """Every tail's projection and rows."""
+        """The projection and the rows of every tail."""
         for i, own in enumerate(self.tail):
             rows, widening = self._tied[0].band(i + 1) if self._tied else (own["2"].weight, own["0"].weight.T)
             yield (own["0"].weight if "0" in own else widening.T), rows
@@ -94,51 +96,54 @@ class AdaptiveSoftmax(nn.Module):
         """The log-probability of every word."""
         flat = states.reshape(-1, states.shape[-1])
         words, classes = self._head(flat)
-        found = words.new_empty(len(flat), self.vocab)
-        found[:, : self.cutoffs[0]] = words
+        log_probs = words.new_empty(len(flat), self.vocab)
+        log_probs[:, : self.cutoffs[0]] = words
         for i, (projection, rows) in enumerate(self.tails()):
-            read = self._tail(flat, projection, rows)
-            found[:, self.cutoffs[i] : self.cutoffs[i + 1]] = read + classes[:, i, None]
-        return found.reshape(*states.shape[:-1], self.vocab)
+            in_tail = self._tail(flat, projection, rows)
+            log_probs[:, self.cutoffs[i] : self.cutoffs[i + 1]] = in_tail + classes[:, i, None]
+        return log_probs.reshape(*states.shape[:-1], self.vocab)
 
     def log_probs_of(self, states: Float[Tensor, "n width"], tokens: Int[Tensor, "n some"]) -> Float[Tensor, "n some"]:
-        """The log-probabilities of some words of every row; only the tails that hold one are read."""
+        """The log-probabilities of some words in every row; only the tails that contain one are computed."""
         if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab:
             raise InputError(
                 f"Expected tokens from 0 to {self.vocab - 1}; found {int(tokens.min())} to {int(tokens.max())}."
             )
         words, classes = self._head(states)
-        found = words.gather(1, tokens.clamp_max(self.cutoffs[0] - 1))
+        log_probs = words.gather(1, tokens.clamp_max(self.cutoffs[0] - 1))
         for i, (projection, rows) in enumerate(self.tails()):
             start, end = self.cutoffs[i], self.cutoffs[i + 1]
             inside = (tokens >= start) & (tokens < end)
-            asking = inside.any(-1).nonzero()[:, 0]
-            if len(asking):
-                read = self._tail(states[asking], projection, rows) + classes[asking, i, None]
-                own = read.gather(1, (tokens[asking] - start).clamp(0, end - start - 1))
-                found[asking] = torch.where(inside[asking], own, found[asking])
-        return found
+            needed = inside.any(-1).nonzero()[:, 0]
+            if len(needed):
+                in_tail = self._tail(states[needed], projection, rows) + classes[needed, i, None]
+                own = in_tail.gather(1, (tokens[needed] - start).clamp(0, end - start - 1))
+                log_probs[needed] = torch.where(inside[needed], own, log_probs[needed])
+        return log_probs
 
     def top(self, states: Float[Tensor, "n width"], count: int = 1) -> Int[Tensor, "n top"]:
-        """The likeliest words of every row, as `ranked` has them. No word is likelier than its class, so a tail is read only
-        for the rows whose class is at least as likely as what was found before."""
+        """The most likely words of every row, in the order of `ranked`.
+
+        No word is more likely than its class, so a tail is computed only for the rows where its class is at least as likely as
+        the least likely word so far.
+        """
         if count < 1:
-            raise InputError(f"Expected to be asked for 1 word at least, found {count}.")
+            raise InputError(f"Expected a count of at least 1 word, found {count}.")
         words, classes = self._head(states)
-        scores, tokens = _best(words, count)
+        scores, tokens = _top_scores(words, count)
         for i, (projection, rows) in enumerate(self.tails()):
-            asking = (classes[:, i] >= scores[:, -1]).nonzero()[:, 0]
-            if len(asking):
-                read = self._tail(states[asking], projection, rows) + classes[asking, i, None]
-                more, others = _best(read, count)
-                joined = torch.cat([scores[asking], more], 1)
-                order = ranked(joined, count)  # ids of earlier bands are lower, and stand first
-                scores[asking] = joined.gather(1, order)
-                tokens[asking] = torch.cat([tokens[asking], others + self.cutoffs[i]], 1).gather(1, order)
+            needed = (classes[:, i] >= scores[:, -1]).nonzero()[:, 0]
+            if len(needed):
+                in_tail = self._tail(states[needed], projection, rows) + classes[needed, i, None]
+                tail_scores, tail_tokens = _top_scores(in_tail, count)
+                joined = torch.cat([scores[needed], tail_scores], 1)
+                order = ranked(joined, count)  # earlier bands have lower ids and come first, so ties are broken by id
+                scores[needed] = joined.gather(1, order)
+                tokens[needed] = torch.cat([tokens[needed], tail_tokens + self.cutoffs[i]], 1).gather(1, order)
         return tokens[:, : self.vocab]
 
     def _head(self, states: Float[Tensor, "n width"]) -> tuple[Float[Tensor, "n words"], Float[Tensor, "n tails"]]:
-        """The log-probabilities of the head's words and classes, which are one distribution."""
+        """The log-probabilities of the head's words and classes, which form one distribution."""
         both = torch.cat([product(states, self.words()), product(states, self.classes())], -1)
         words, classes = _log_softmax(both).split([self.cutoffs[0], len(self.tail)], -1)
         return words, classes
@@ -149,25 +154,25 @@ class AdaptiveSoftmax(nn.Module):
         projection: Float[Tensor, "narrow width"],
         rows: Float[Tensor, "words narrow"],
     ) -> Float[Tensor, "n words"]:
-        """The log-probabilities of a tail's words, given their class."""
+        """The log-probabilities of a tail's words within the tail."""
         return _log_softmax(product(product(states, projection), rows))
 
 
 def product(states: Float[Tensor, "*at width"], rows: Float[Tensor, "words width"]) -> Float[Tensor, "*at words"]:
-    """States with rows, in the states' precision: who wants it finer than the model gives finer states."""
+    """The dot products of states with rows, in the states' precision: for more than the model's, pass states that have more."""
     return nn.functional.linear(states, rows.to(states.dtype))
 
 
 def _log_softmax(logits: Float[Tensor, "n words"]) -> Float[Tensor, "n words"]:
-    """In float32 at least: half precision would make thousands of words equally likely."""
+    """In at least float32: half precision would make thousands of words equally likely."""
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
-def _best(read: Float[Tensor, "n words"], count: int) -> tuple[Float[Tensor, "n top"], Int[Tensor, "n top"]]:
-    """The highest scores and where they are; -inf stands where there are not so many."""
-    tokens = ranked(read, count)
-    scores = read.gather(1, tokens)
+def _top_scores(log_probs: Float[Tensor, "n words"], count: int) -> tuple[Float[Tensor, "n top"], Int[Tensor, "n top"]]:
+    """The highest scores and their indices, padded with -inf if there are fewer than `count`."""
+    tokens = ranked(log_probs, count)
+    scores = log_probs.gather(1, tokens)
     short = count - tokens.shape[1]
     if short <= 0:
         return scores, tokens
-    return nn.functional.pad(scores, (0, short), value=_NEVER), nn.functional.pad(tokens, (0, short))
+    return nn.functional.pad(scores, (0, short), value=_NO_SCORE), nn.functional.pad(tokens, (0, short))

@@ -1,4 +1,4 @@
-"""The identities: proof that a model was read exactly."""
+"""The identities that prove a model was read exactly."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from ffscope.errors import InputError, ProofError
 from ffscope.memory_name import Memory
 from ffscope.models.edits import Name
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.hooks import hooked, tapping
+from ffscope.models.hooks import hooked, tap
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.memory_model import MemoryModel, Trace
 from ffscope.models.parts import Arguments, Part
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass
 class _Calls:
-    """With what each block, and each part's key, was called in a pass."""
+    """The arguments of each block and of each part's key in one pass."""
 
     blocks: dict[int, Arguments] = field(default_factory=dict)
     parts: dict[Part, Arguments] = field(default_factory=dict)
@@ -54,13 +54,13 @@ class _Calls:
 
 
 def prove(model: MemoryModel) -> None:
-    """The cheap identities, in one pass over a few random tokens; raises ProofError where one fails."""
+    """Check the cheap identities, in one pass over a few random tokens; raise ProofError if one fails."""
     errors, _, _ = _one_pass(model, random_inputs(model.model, batch=1, length=5))
     _raise_failed(model, _grouped(errors, model.dtype))
 
 
 def prove_all(model: MemoryModel) -> None:
-    """Every identity; raises ProofError where one fails."""
+    """Check every identity; raise ProofError if one fails."""
     _raise_failed(model, check(model))
 
 
@@ -68,7 +68,7 @@ def check(model: MemoryModel) -> list[Finding]:
     """Every identity for every layer, over a few random tokens."""
     try:
         return _check(model, random_inputs(model.model, batch=2, length=7))
-    except InputError:  # some heads take one text at a time
+    except InputError:  # some heads take only one text at a time
         return _check(model, random_inputs(model.model, batch=1, length=7))
 
 
@@ -84,7 +84,7 @@ Errors = dict[str, dict[int, float]]
 
 
 def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls]:
-    """The identities that one traced pass can tell."""
+    """The errors of the identities that one traced pass can check."""
     calls = _Calls()
     with _recording(model, calls):
         trace = model.trace(inputs)
@@ -93,8 +93,10 @@ def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls
         for index in trace.layers:
             layer, coefficients = model.layer(index), trace.coefficients[index]
             arguments = [calls.parts[part] for part in layer.parts]
-            made = [part.recompute(called).flatten(0, -2) for part, called in zip(layer.parts, arguments, strict=True)]
-            errors[KEYS][index] = relative_error(torch.cat(made, -1), coefficients)
+            recomputed = [
+                part.recompute(call).flatten(0, -2) for part, call in zip(layer.parts, arguments, strict=True)
+            ]
+            errors[KEYS][index] = relative_error(torch.cat(recomputed, -1), coefficients)
             errors[VALUES][index] = relative_error(
                 layer.update(_by_part(layer, coefficients), arguments), trace.update[index]
             )
@@ -102,7 +104,7 @@ def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls
         if model.top is not None:
             if trace.logits is None:
                 raise ProofError(
-                    f"{type(model.model).__name__} has an unembedding but gives no logits, so the lens cannot be proven."
+                    f"{type(model.model).__name__} has an unembedding but returns no logits, so the lens cannot be checked."
                 )
             last = trace.layers[-1]
             errors[LENS] = {last: relative_error(model.lens("norm").states(trace.output[last], last), trace.logits)}
@@ -111,11 +113,11 @@ def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls
 
 @torch.no_grad()
 def _removal(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float]:
-    """Each block runs again with its update replaced by nothing."""
+    """Run each block again with its update set to zero."""
     errors = {}
     for index in trace.layers:
         layer = model.layer(index)
-        with tapping(layer.module(layer.update_site), "out", torch.zeros_like):
+        with tap(layer.module(layer.update_site), "out", torch.zeros_like):
             without = _replay(layer, calls.blocks[index])
         errors[index] = sum_error(*_flat(trace.output[index], without, trace.update[index]))
     return errors
@@ -123,22 +125,22 @@ def _removal(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float
 
 @torch.no_grad()
 def _zeroed(model: MemoryModel, trace: Trace, calls: _Calls) -> dict[int, float]:
-    """Each block runs again with all its memories edited to 0: of the update only the bias is left."""
+    """Run each block again with all its memories edited to 0, which leaves only the bias of the update."""
     errors = {}
     for index in trace.layers:
         layer = model.layer(index)
         with model.edit(zero=[f"L{index}"]):
-            found = _replay(layer, calls.blocks[index])
-        nothing = [torch.zeros_like(part) for part in _by_part(layer, trace.coefficients[index])]
-        bias = layer.update(nothing, [calls.parts[part] for part in layer.parts])
-        # What the memories gave is gone: found - bias = residual, seen in units of what they gave.
-        gave = trace.update[index].flatten(0, -2) - bias
-        errors[index] = sum_error(*_flat(trace.output[index], found, gave))
+            without = _replay(layer, calls.blocks[index])
+        zeros = [torch.zeros_like(part) for part in _by_part(layer, trace.coefficients[index])]
+        bias = layer.update(zeros, [calls.parts[part] for part in layer.parts])
+        # The output must lack exactly what the memories contributed; the error is relative to that contribution.
+        contribution = trace.update[index].flatten(0, -2) - bias
+        errors[index] = sum_error(*_flat(trace.output[index], without, contribution))
     return errors
 
 
 def _no_change(model: MemoryModel, inputs: Inputs, trace: Trace) -> dict[int, float]:
-    """The model runs again with a few memories of every layer set, at the last position, to what they were."""
+    """Run the model again with a few memories of every layer set, at the last position, to the values they had."""
     own: dict[Name, int | float] = {}
     for index in trace.layers:
         coefficients = trace.coefficients[index][0, -1]
@@ -164,60 +166,60 @@ def _by_part(layer: FeedForward, coefficients: Tensor) -> list[Tensor]:
 
 
 def _replay(layer: FeedForward, arguments: Arguments) -> Tensor:
-    """The output of one block, called again as it was."""
+    """The output of one block, called again with the same arguments."""
     observed: list[Tensor] = []
     site = layer.output_site
-    with tapping(layer.module(site), site.side, lambda tensor: observed.append(tensor.clone())):
+    with tap(layer.module(site), site.side, lambda tensor: observed.append(tensor.clone())):
         layer.block(*arguments[0], **arguments[1])
     return observed[0]
 
 
 @contextmanager
 def _recording(model: MemoryModel, calls: _Calls) -> Iterator[None]:
-    """Keep the arguments of every block and of every part's key, and count the calls."""
+    """Record the arguments of every block and of every part's key, and count the calls."""
     with ExitStack() as stack:
         for index in range(model.layers):
             layer = model.layer(index)
-            stack.enter_context(_arguments(layer.block, partial(calls.blocks.__setitem__, index)))
+            stack.enter_context(_on_call(layer.block, partial(calls.blocks.__setitem__, index)))
             for part in layer.parts:
-                stack.enter_context(_arguments(part.source, partial(_count, calls, part)))
+                stack.enter_context(_on_call(part.source, partial(_count, calls, part)))
         yield
     for index in range(model.layers):
         for part in model.layer(index).parts:
             times = calls.counts.get(part, 0)
             if times != 1:
                 raise ProofError(
-                    f"The feed-forward layer {index} of this {model.model_type} ran {times} times in one pass; "
-                    "expected once. Its coefficients cannot be told apart by position."
+                    f"Feed-forward layer {index} of this {model.model_type} ran {times} times in one pass; "
+                    "expected once. Its coefficients cannot be assigned to positions, so this model is not supported."
                 )
 
 
-def _count(calls: _Calls, part: Part, given: Arguments) -> None:
-    calls.parts[part] = given
+def _count(calls: _Calls, part: Part, arguments: Arguments) -> None:
+    calls.parts[part] = arguments
     calls.counts[part] = calls.counts.get(part, 0) + 1
 
 
-def _arguments(module: nn.Module, keep: Callable[[Arguments], Any]) -> AbstractContextManager[None]:
+def _on_call(module: nn.Module, keep: Callable[[Arguments], Any]) -> AbstractContextManager[None]:
     def observe(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        keep((tuple(map(_copied, args)), {name: _copied(value) for name, value in kwargs.items()}))
+        keep((tuple(map(_copy, args)), {name: _copy(value) for name, value in kwargs.items()}))
 
     return hooked(module, "in", observe)
 
 
-def _copied(value: Any) -> Any:
-    if hasattr(value, "get_seq_length"):  # a cache: run again, the block would find its own keys in it
+def _copy(value: Any) -> Any:
+    if hasattr(value, "get_seq_length"):  # a cache: in a second run the block would find its own keys in it
         return None
     return value.clone() if isinstance(value, Tensor) else value
 
 
 def _grouped(errors: Errors, dtype: torch.dtype) -> list[Finding]:
-    """One finding per identity and run of layers with the same verdict."""
+    """One finding per identity and range of consecutive layers that all pass or all fail."""
     limit = tolerance(dtype)
     findings = []
     for identity, by_layer in errors.items():
         for _, run in groupby(by_layer.items(), key=lambda item: item[1] <= limit):
             layers, sizes = zip(*run, strict=True)
-            worst = max(sizes, key=lambda size: (size != size, size))  # NaN is worst
+            worst = max(sizes, key=lambda size: (size != size, size))  # NaN counts as the largest
             findings.append(Finding(identity, layers, worst, limit))
     return findings
 
@@ -228,8 +230,8 @@ def _raise_failed(model: MemoryModel, findings: list[Finding]) -> None:
         return
     first, last = finding.layers[0], finding.layers[-1]
     where = f"layer {first}" if first == last else f"layers {first} to {last}"
-    origin = "layout that was discovered" if model.discovered else f"layout of {model.model_type!r}"
+    origin = "discovered layout" if model.discovered else f"layout of {model.model_type!r}"
     raise ProofError(
-        f"The {origin} does not fit this model: «{finding.identity}» is off by {finding.error:.1e} in {where}, "
-        f"expected at most {finding.tolerance:.0e}. Its memories would not be what they seem, so it is refused."
+        f"The {origin} does not fit this model: the identity «{finding.identity}» has a relative error of {finding.error:.1e} in "
+        f"{where}, expected at most {finding.tolerance:.0e}. Its memories would be read wrongly, so it is refused."
     )

@@ -1,4 +1,4 @@
-"""Which coefficients an edit changes, where, and to what."""
+"""Edits of coefficients: which memories, at which positions, and the new coefficients."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,33 +14,33 @@ from ffscope.memory_name import Memory
 from ffscope.models.parts import Part, Reader
 
 Name = str | Memory
-# What a user hands over; each is checked, and refused with a sentence.
+# Arguments from the user, so of any type. They are checked, and refused with an InputError.
 Names = Any  # one name or several; `L3` is every memory of a layer
-Numbers = Any  # names with their numbers, {"L3.17": 2.0}
+Numbers = Any  # numbers by name, {"L3.17": 2.0}
 Positions = Any  # one position or several
 
 
 @dataclass(frozen=True)
 class Change:
-    """A coefficient becomes factor × coefficient + addend."""
+    """The new coefficient is factor × coefficient + addend."""
 
     factor: float
     addend: float
 
 
-def wanted_changes(zero: Names, scale: Numbers, set: Numbers) -> Iterator[tuple[Name, Change]]:
-    """Each name with what becomes of its coefficient."""
+def parse_changes(zero: Names, scale: Numbers, set: Numbers) -> Iterator[tuple[Name, Change]]:
+    """Each name with the change to its coefficient."""
     yield from ((name, Change(0.0, 0.0)) for name in ([zero] if isinstance(zero, str | Memory) else zero))
     yield from ((name, Change(_finite(name, factor), 0.0)) for name, factor in _items("scale", scale))
     yield from ((name, Change(0.0, _finite(name, value))) for name, value in _items("set", set))
 
 
-def _items(what: str, given: Any) -> Iterable[tuple[Name, Any]]:
-    if not isinstance(given, Mapping):
+def _items(argument: str, numbers: Any) -> Iterable[tuple[Name, Any]]:
+    if not isinstance(numbers, Mapping):
         raise InputError(
-            f"Expected `{what}` as memories with their numbers, such as {{'L3.17': 2.0}}; found {given!r}."
+            f"Expected `{argument}` as a dictionary from memories to numbers, such as {{'L3.17': 2.0}}; found {numbers!r}."
         )
-    return given.items()
+    return numbers.items()
 
 
 def _finite(name: Name, number: Any) -> float:
@@ -53,11 +53,11 @@ def _indices(positions: Positions) -> tuple[int, ...]:
     try:
         return tuple(index(p) for p in (positions if isinstance(positions, Iterable) else [positions]))
     except TypeError as error:
-        raise InputError(f"Expected positions as whole numbers, such as [2, -1]; found {positions!r}.") from error
+        raise InputError(f"Expected positions as integers, such as [2, -1]; found {positions!r}.") from error
 
 
 class Edit:
-    """Changes to memories, everywhere or at some positions."""
+    """Changes to memories, at all positions or at some."""
 
     def __init__(self, changes: Iterable[tuple[Memory, Change]], positions: Positions) -> None:
         self.positions = None if positions is None else _indices(positions)
@@ -69,7 +69,7 @@ class Edit:
             layer[memory.memory] = change
 
     def readers(self) -> Iterator[tuple[int, Reader]]:
-        """One reader per layer that the edit touches."""
+        """One reader per layer that the edit changes."""
         for layer, changes in sorted(self.by_layer.items()):
             yield layer, self._reader(changes)
 
@@ -86,7 +86,7 @@ class Edit:
             changed = coefficients.clone()
             exact = torch.promote_types(changed.dtype, torch.float32)
             factor, addend = factors[mine].to(changed.device, exact), addends[mine].to(changed.device, exact)
-            # A factor of 0 must also erase what is infinite, so it replaces rather than multiplies.
+            # A factor of 0 must also erase infinite coefficients, so it replaces instead of multiplying.
             scaled = torch.where(factor == 0, 0.0, changed[at].to(exact) * factor)
             changed[at] = (scaled + addend).to(changed.dtype)
             return changed

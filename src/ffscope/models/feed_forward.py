@@ -13,8 +13,8 @@ from ffscope.models.parts import Arguments, make_part
 Keys = Tensor | tuple[Tensor, Tensor]
 
 
-def number(scale: float | Power, config: Any) -> float:
-    """A row's scale: itself, or a power of what the config says."""
+def resolve_scale(scale: float | Power, config: Any) -> float:
+    """The scale of a row as a number: itself, or a power of a config attribute."""
     return getattr(config, scale.attribute) ** scale.exponent if isinstance(scale, Power) else scale
 
 
@@ -28,7 +28,7 @@ class FeedForward:
             part.offset = before.offset + before.memories
         self.memories = sum(part.memories for part in self.parts)
         self.gated = all(part.gated for part in self.parts)
-        self.scale = number(spec.scale, config)
+        self.scale = resolve_scale(spec.scale, config)
         self.post: nn.Module | None = find(block, spec.post) if spec.post else None
         self.residual_sites = parse_sites(spec.residual)
         self.update_site = parse_sites(spec.update_site)[0]
@@ -38,32 +38,32 @@ class FeedForward:
         return f"FeedForward({self.memories} memories, {'gated' if self.gated else 'plain'}, in a {type(self.block).__name__})"
 
     def module(self, site: Site) -> nn.Module:
-        """The module of this block that a site is at."""
+        """The module of this block that a site refers to."""
         return find(self.block, site.path)
 
     def keys(self) -> Keys:
         """Memory × hidden; a pair (gate, key) for a gated layer."""
-        keys = [_joined(same) for same in zip(*(part.keys() for part in self.parts), strict=True)]
+        keys = [_concatenate(group) for group in zip(*(part.keys() for part in self.parts), strict=True)]
         return keys[0] if len(keys) == 1 else (keys[0], keys[1])
 
     def key_biases(self) -> tuple[Tensor | None, ...]:
-        """What is added to x·key, one entry per key; None where nothing is."""
+        """The biases added to x·key, one entry per key; None for a key without bias."""
         biases = [part.key_biases() for part in self.parts]
-        return tuple(None if same[0] is None else _joined(same) for same in zip(*biases, strict=True))
+        return tuple(None if group[0] is None else _concatenate(group) for group in zip(*biases, strict=True))
 
     def values(self) -> Float[Tensor, "memory hidden"]:
         """The rows of the output projection."""
-        return _joined(tuple(part.values() for part in self.parts))
+        return _concatenate(tuple(part.values() for part in self.parts))
 
     def update(self, coefficients: list[Tensor], arguments: list[Arguments]) -> Float[Tensor, "tokens hidden"]:
-        """y, made from each part's coefficients (tokens × memory): values and bias, then the post-norm and the scale."""
+        """y, computed from each part's coefficients (tokens × memory): values and bias, then the post-norm and the scale."""
         summed = torch.zeros(())
-        for part, given, called in zip(self.parts, coefficients, arguments, strict=True):
-            bias = part.bias(called)
-            made = given @ part.values()
-            summed = summed.to(made) + (made if bias is None else made + bias)
+        for part, part_coefficients, part_arguments in zip(self.parts, coefficients, arguments, strict=True):
+            bias = part.bias(part_arguments)
+            product = part_coefficients @ part.values()
+            summed = summed.to(product) + (product if bias is None else product + bias)
         return (summed if self.post is None else self.post(summed)) * self.scale
 
 
-def _joined(tensors: tuple[Tensor, ...]) -> Tensor:
+def _concatenate(tensors: tuple[Tensor, ...]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)

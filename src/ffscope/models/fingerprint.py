@@ -1,4 +1,4 @@
-"""What a study notes of its model, so that no other model's numbers are mixed with its own."""
+"""What a study records about its model, so that numbers of different models are never mixed."""
 
 from hashlib import blake2b
 from typing import Any
@@ -8,14 +8,15 @@ from torch import Tensor
 
 from ffscope.models.memory_model import MemoryModel
 
-_AT_ONCE = 2**22
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_CHUNK = 2**22
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by element size in bytes
 
 
-def account(model: MemoryModel) -> dict[str, Any]:
-    """The model's part of a manifest."""
+def manifest_entry(model: MemoryModel) -> dict[str, Any]:
+    """The model's entry in a study's manifest."""
     return {
         "source": model.source,
+        **({"model_type": model.named_type} if model.named_type else {}),  # what another load needs
         "family": model.model_type,
         "layers": model.layers,
         "memories": list(model.memories),
@@ -30,7 +31,7 @@ def account(model: MemoryModel) -> dict[str, Any]:
 
 @torch.no_grad()
 def fingerprint(model: Any) -> str:
-    """A digest of all weights, as they are in memory: the same weights in another precision have another one."""
+    """A digest of all weights as they are in memory: the same weights in another precision have another digest."""
     digest = blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_checksum(tensor)}\n".encode())
@@ -38,11 +39,11 @@ def fingerprint(model: Any) -> str:
 
 
 def _checksum(tensor: Tensor) -> int:
-    """A sum over all elements' bits, each weighed by its place: whole numbers, so the order of adding does not matter."""
+    """A sum over the bits of all elements, weighted by position. It is a sum of integers, so the order does not matter."""
     flat = tensor.detach().flatten()
     total = 0
-    for start in range(0, flat.numel(), _AT_ONCE):
-        bits = flat[start : start + _AT_ONCE].contiguous().view(_WHOLE[flat.element_size()]).long()
+    for start in range(0, flat.numel(), _CHUNK):
+        bits = flat[start : start + _CHUNK].contiguous().view(_INTEGERS[flat.element_size()]).long()
         places = torch.arange(start, start + len(bits), device=bits.device)
         total += int((bits * (places * 0x9E3779B97F4A7C1 + 0x632BE59BD9B4E01)).sum())
     return total % 2**64

@@ -1,4 +1,4 @@
-"""Norms with their scale held as it is in one run: what they do to each term of a sum is then linear."""
+"""Norms with their scale frozen at its value in one run, which makes them linear in the terms of a sum."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from ffscope.axes import Float
 from ffscope.errors import LensError
 from ffscope.models.feed_forward import FeedForward
 from ffscope.models.lenses.norm import NormLens
-from ffscope.models.linear_parts import written
+from ffscope.models.linear_parts import to_residual
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.tolerance import tolerance
 
@@ -18,54 +18,54 @@ _TOLERANCE = 1e-3  # relative, of a sum of pushes
 
 
 class LinearLogit(NamedTuple):
-    """A token's logit, or A's minus B's, at one state, and how it is made: total = state · along + bias."""
+    """A token's logit, or A's minus B's, at one state, as a linear function: total = state · direction + bias."""
 
-    logit: float  # as the model has it
-    total: float  # without the cap, or without an adaptive softmax's normalisers
-    along: Float[Tensor, "hidden"]
+    logit: float  # as the model computes it
+    total: float  # before the cap, or before an adaptive softmax's normalisers
+    direction: Float[Tensor, "hidden"]
     bias: float
     cap: float | None
-    bands: bool  # whether an adaptive softmax's normalisers are left out of the total
+    bands: bool  # whether the total leaves out an adaptive softmax's normalisers
 
 
-def refuse_norms_between(model: MemoryModel, layers: list[int]) -> None:
-    """Raise where the residual is normalised on its way, so that what a layer writes does not reach the top as it is."""
+def refuse_norms_between_blocks(model: MemoryModel, layers: list[int]) -> None:
+    """Raise if the residual is normalised between blocks, so that a layer's update does not reach the unembedding unchanged."""
     for index in layers:
         layer = model.layer(index)
-        through = len(layer.residual_sites) == 1 and layer.residual_sites[0].side == "out"
-        if str(layer.output_site) != "out:." or through:
+        normed_residual = len(layer.residual_sites) == 1 and layer.residual_sites[0].side == "out"
+        if str(layer.output_site) != "out:." or normed_residual:
             raise LensError(
-                f"In this {model.model_type} a norm stands between the blocks, so no memory pushes the logits directly. "
-                "Expected a model that normalises only what its layers read. Switch the memory off instead, and compare."
+                f"This {model.model_type} has a norm between its blocks, so no memory pushes the logits directly. "
+                "Expected norms only on the inputs of layers. Switch the memory off instead, and compare."
             )
 
 
 @torch.no_grad()
 def logit_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: int | None = None) -> LinearLogit:
-    """A's logit, minus B's where there is one, at the last output of a position, read with the final norm's scale held."""
+    """A's logit, or A's minus B's, at the last output of a position, with the scale of the final norm frozen."""
     lens = model.lens("norm")
     assert isinstance(lens, NormLens)
-    nothing, scores = lens.state_scores(torch.zeros_like(state)).double(), lens.state_scores(state).double()
-    held = _factor(lens.update_scores(state), scores - nothing, limit=_limit(model), what="the logits")
+    at_zero, scores = lens.state_scores(torch.zeros_like(state)).double(), lens.state_scores(state).double()
+    factor = _factor(lens.update_scores(state), scores - at_zero, limit=_limit(model), target="the logits")
     band = lens.unembedding.band
     return LinearLogit(
-        logit=_minus(lens.logits(state).double(), a, b).item(),
-        total=_minus(scores, a, b).item(),
-        along=held * _direction(lambda vector: _minus(lens.update_scores(vector), a, b).double(), state),
-        bias=_minus(nothing, a, b).item(),
+        logit=_difference(lens.logits(state).double(), a, b).item(),
+        total=_difference(scores, a, b).item(),
+        direction=factor * _gradient(lambda vector: _difference(lens.update_scores(vector), a, b).double(), state),
+        bias=_difference(at_zero, a, b).item(),
         cap=lens.cap,
         bands=not lens.unembedding.linear if b is None else band(a) != band(b),
     )
 
 
-def _minus(logits: Float[Tensor, "vocab"], a: int, b: int | None) -> Tensor:
+def _difference(logits: Float[Tensor, "vocab"], a: int, b: int | None) -> Tensor:
     return logits[a] if b is None else logits[a] - logits[b]
 
 
 @torch.no_grad()
-def along_values(layer: FeedForward, *, along: Float[Tensor, "hidden"], scale: float) -> Float[Tensor, "hidden"]:
-    """A direction of the residual as one for values as they lie in the layer, whose post-norm has that `post_scale`."""
-    return scale * _direction(lambda value: written(layer, value[None])[0].double() @ along, along)
+def value_direction(layer: FeedForward, *, direction: Float[Tensor, "hidden"], scale: float) -> Float[Tensor, "hidden"]:
+    """The d with value · d = (the value as added to the residual) · direction, where `scale` is the layer's `post_scale`."""
+    return scale * _gradient(lambda value: to_residual(layer, value[None])[0].double() @ direction, direction)
 
 
 @torch.no_grad()
@@ -76,36 +76,36 @@ def post_scale(
     update: Float[Tensor, "hidden"],
     into_post: Float[Tensor, "hidden"] | None,
 ) -> float:
-    """What a layer's post-norm divides by in this run, as a factor of `written`; 1 where there is no post-norm."""
+    """The factor by which a layer's post-norm scales `to_residual` in this run; 1 without a post-norm."""
     if into_post is None or layer.post is None:
         return 1.0
-    given = update.double() - layer.post(torch.zeros_like(into_post)).double() * layer.scale
-    linear = written(layer, into_post[None])[0]
-    return _factor(linear, given, limit=_limit(model), what="a feed-forward layer's norm")
+    without_bias = update.double() - layer.post(torch.zeros_like(into_post)).double() * layer.scale
+    linear = to_residual(layer, into_post[None])[0]
+    return _factor(linear, without_bias, limit=_limit(model), target="a feed-forward layer's norm")
 
 
-def _direction(reading: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
-    """The d of a linear reading(v) = v · d, for vectors of that width."""
+def _gradient(function: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    """The d of a linear function(v) = v · d, for vectors of the shape of `like`."""
     with torch.enable_grad():
-        at = torch.zeros(like.shape, device=like.device, requires_grad=True)
-        (found,) = torch.autograd.grad(reading(at), at)
-    return found.double()
+        zero = torch.zeros(like.shape, device=like.device, requires_grad=True)
+        (gradient,) = torch.autograd.grad(function(zero), zero)
+    return gradient.double()
 
 
 def _limit(model: MemoryModel) -> float:
     return max(_TOLERANCE, tolerance(model.dtype))
 
 
-def _factor(linear: Tensor, found: Tensor, *, limit: float, what: str) -> float:
-    """What the linear part must be multiplied by to be what was found, by least squares; refused where nothing is."""
-    linear, found = linear.double(), found.double()
+def _factor(linear: Tensor, actual: Tensor, *, limit: float, target: str) -> float:
+    """The least-squares factor from the linear part to the actual one; raises if they are not proportional."""
+    linear, actual = linear.double(), actual.double()
     size = linear.square().sum()
     if size == 0:
         return 0.0
-    factor = (linear * found).sum() / size
-    if not (found - factor * linear).norm() <= limit * found.norm():
+    factor = (linear * actual).sum() / size
+    if not (actual - factor * linear).norm() <= limit * actual.norm():
         raise LensError(
-            f"Between the residual and {what} stands more than a norm and a projection (an activation, say), so no memory "
-            "pushes the logits directly. Switch the memory off instead, and compare."
+            f"Expected only a norm and a projection between the residual and {target}, found more (such as an activation), so no "
+            "memory pushes the logits directly. Switch the memory off instead, and compare."
         )
     return factor.item()

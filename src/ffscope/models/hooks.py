@@ -1,4 +1,4 @@
-"""Hooks that act in one thread only, and the places in a block where they sit."""
+"""Hooks that act in one thread only, and the sites in a block where they are attached."""
 
 import copy
 import threading
@@ -13,15 +13,15 @@ from torch.utils.hooks import RemovableHandle
 Side = Literal["in", "out"]
 Hook = Callable[..., Any]
 
-# torch numbers hooks without a lock, so two threads could get one number. It also looks up a hook and whether that hook wants the
-# keyword arguments in two steps: a thread that runs while another registers may call a hook without them, so a hook must first see
-# that it is meant at all.
+# torch numbers hooks without a lock, so two threads could get the same number. It also looks up a hook and whether that hook takes
+# keyword arguments in two steps: a thread that runs while another registers may call a hook without them. A hook must therefore
+# first check that it belongs to this thread.
 _REGISTERING = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Site:
-    """What goes into or comes out of one module of a block: `in:ln_2`, `out:mlp`; `.` is the block itself."""
+    """The input or output of one module of a block: `in:ln_2`, `out:mlp`; `.` is the block itself."""
 
     side: Side
     path: str
@@ -45,11 +45,11 @@ def parse_sites(text: str) -> tuple[Site, ...]:
 
 
 def find(root: nn.Module, path: str) -> Any:
-    """The module or function at a dotted path; `.` is the root, a number counts into a list, `-1` from its end."""
-    found: Any = root
+    """The module or function at a dotted path; `.` is the root, a number indexes a list, `-1` is its last element."""
+    node: Any = root
     for name in path.split(".") if path != "." else ():
-        found = found[int(name)] if name.lstrip("-").isdigit() else getattr(found, name)
-    return found
+        node = node[int(name)] if name.lstrip("-").isdigit() else getattr(node, name)
+    return node
 
 
 def has(root: nn.Module, path: str) -> bool:
@@ -61,7 +61,7 @@ def has(root: nn.Module, path: str) -> bool:
 
 
 def first_tensor(value: Any) -> Tensor:
-    """A module's main input or output: many return a tuple whose first element it is."""
+    """A module's main input or output: the first tensor, as many modules return a tuple."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, dict):  # keyword arguments come in any order
@@ -70,7 +70,7 @@ def first_tensor(value: Any) -> Tensor:
 
 
 def attach(module: nn.Module, side: Side, hook: Hook) -> RemovableHandle:
-    """Register a hook; `detach` removes it. It is called with the module, args, kwargs and, at the `out` side, the output."""
+    """Register a hook, which `detach` removes. It is called with the module, args, kwargs and, on the `out` side, the output."""
     with _REGISTERING:
         if side == "in":
             return module.register_forward_pre_hook(hook, with_kwargs=True)
@@ -83,19 +83,19 @@ def detach(handle: RemovableHandle) -> None:
         handle.remove()
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """A copy of a module, made while no thread changes the hooks on it."""
+def copy_module(module: nn.Module) -> nn.Module:
+    """A copy of a module, made while no thread changes its hooks."""
     with _REGISTERING:
         return copy.deepcopy(module)
 
 
 @contextmanager
 def hooked(module: nn.Module, side: Side, hook: Hook) -> Iterator[None]:
-    """Have a hook called within the block, in this thread only."""
+    """Register a hook for the duration of the `with` block, in this thread only."""
     owner = threading.get_ident()
 
-    def guarded(*given: Any) -> Any:
-        return hook(*given) if threading.get_ident() == owner else None
+    def guarded(*arguments: Any) -> Any:
+        return hook(*arguments) if threading.get_ident() == owner else None
 
     handle = attach(module, side, guarded)
     try:
@@ -104,16 +104,16 @@ def hooked(module: nn.Module, side: Side, hook: Hook) -> Iterator[None]:
         detach(handle)
 
 
-def tapping(module: nn.Module, side: Side, observe: Callable[[Tensor], Any]) -> AbstractContextManager[None]:
-    """Call `observe` with the tensor that goes into or comes out of a module; at the `out` side, one it returns takes its place."""
+def tap(module: nn.Module, side: Side, observe: Callable[[Tensor], Any]) -> AbstractContextManager[None]:
+    """Call `observe` with the input or output of a module; on the `out` side, a tensor that it returns replaces the output."""
 
     def before(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         observe(first_tensor(args or kwargs))
 
     def after(_module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
-        observed = observe(first_tensor(output))
-        if observed is None or isinstance(output, Tensor):
-            return observed
-        return tuple(observed if element is first_tensor(output) else element for element in output)
+        replacement = observe(first_tensor(output))
+        if replacement is None or isinstance(output, Tensor):
+            return replacement
+        return tuple(replacement if element is first_tensor(output) else element for element in output)
 
     return hooked(module, side, before if side == "in" else after)

@@ -1,4 +1,4 @@
-"""`load`: a source, read, laid out by its family's row or discovered, and proven."""
+"""`load`: read a model, find its layout in the table of families or by discovery, and prove it."""
 
 import difflib
 import logging
@@ -11,7 +11,7 @@ from ffscope.errors import InputError, LayoutError, ProofError, SourceError
 from ffscope.models.check import prove, prove_all
 from ffscope.models.discovery import discover
 from ffscope.models.families import FAMILIES
-from ffscope.models.inputs import RUNNING
+from ffscope.models.inputs import MODEL_ERRORS
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.sources import read_source
 
@@ -19,38 +19,50 @@ logger = logging.getLogger(__name__)
 
 
 def load(
-    source: Any, device: str = "auto", dtype: str | torch.dtype = "auto", *, trust_remote_code: bool = False
+    source: Any,
+    device: str = "auto",
+    dtype: str | torch.dtype = "auto",
+    *,
+    trust_remote_code: bool = False,
+    model_type: str | None = None,
 ) -> MemoryModel:
-    """A hub name, a folder, a .gguf file or a bundled default (`smollm2-135m`) as memories, proven on a few tokens."""
+    """The model at a hub name, folder or .gguf file, or a bundled default (`smollm2-135m`), as memories, proven on a few tokens.
+
+    `model_type` names the architecture, such as "bert", for a config.json that does not.
+    """
     if not isinstance(source, str | Path):
         raise SourceError(
             f"Expected a model's name or path, found a {type(source).__name__}. "
-            "A model that is in memory already is read by `ffscope.read(model, tokenizer)`."
+            "To read a model that is already in memory, call `ffscope.read(model, tokenizer)`."
         )
-    model, tokenizer = read_source(str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    return read(model, tokenizer, source=str(source))
+    model, tokenizer = read_source(
+        str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code, model_type=model_type
+    )
+    loaded = read(model, tokenizer, source=str(source))
+    loaded.named_type = model_type
+    return loaded
 
 
 def read(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
-    """A transformers model that is in memory already, as memories, proven on a few tokens."""
-    found = lay_out(model, tokenizer, source=source)
-    if not found.discovered:  # what was discovered has passed every identity already
-        prove(found)
-    return found
+    """A transformers model that is already in memory, as memories, proven on a few tokens."""
+    memory_model = make_memory_model(model, tokenizer, source=source)
+    if not memory_model.discovered:  # a discovered layout has already passed every identity
+        prove(memory_model)
+    return memory_model
 
 
-def lay_out(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
-    """A model by its family's row, taken at its word; or by a row that was discovered and passed every identity."""
+def make_memory_model(model: Any, tokenizer: Any = None, *, source: str = "") -> MemoryModel:
+    """A model with its family's row, not yet checked; or with a discovered row that passed every identity."""
     model_type = model.config.model_type
     if model_type in FAMILIES:
         return MemoryModel(model, tokenizer, FAMILIES[model_type], source=source)
     try:
-        found = MemoryModel(model, tokenizer, discover(model), discovered=True, source=source)
-        prove_all(found)
-    except (InputError, LayoutError, ProofError, *RUNNING) as error:
+        memory_model = MemoryModel(model, tokenizer, discover(model), discovered=True, source=source)
+        prove_all(memory_model)
+    except (InputError, LayoutError, ProofError, *MODEL_ERRORS) as error:
         close = difflib.get_close_matches(model_type, FAMILIES, n=1, cutoff=0.8)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         reason = str(error) or type(error).__name__
         raise LayoutError(f"No feed-forward layout for model_type {model_type!r}.{hint} {reason}") from error
-    logger.info("%r is not in the table; its feed-forward layout was discovered, and every identity holds.", model_type)
-    return found
+    logger.info("%r is not in the table; its feed-forward layout was discovered and passes every identity.", model_type)
+    return memory_model

@@ -1,4 +1,4 @@
-"""Memories that share an output projection: their keys and values, and the place where coefficients are read and changed."""
+"""Memories that share an output projection: their keys and values, and the hooks that read and change coefficients."""
 
 import inspect
 import threading
@@ -20,22 +20,22 @@ from ffscope.models.hooks import attach, detach, find, first_tensor
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Reader = Callable[["Part", Tensor, int], Tensor | None]
-"""Gets a part, its coefficients (batch pos memory) and how many positions a cache holds; a tensor it returns replaces them."""
+"""Takes a part, its coefficients (batch pos memory) and the number of cached positions; a tensor it returns replaces them."""
 
 
 def projection(module: nn.Module) -> Float[Tensor, "inputs outputs"]:
-    """A projection's matrix, inputs first: GPT-2's Conv1D stores it so, a Linear transposed."""
+    """A projection's matrix, inputs × outputs: GPT-2's Conv1D stores it this way, a Linear transposed."""
     weight = getattr(module, "weight", None)
     if not isinstance(module, nn.Linear | Conv1D) or weight is None or not weight.is_floating_point():
         raise LayoutError(
-            f"The feed-forward layer holds a {type(module).__name__}, whose weights cannot be read as keys or values. "
+            f"The feed-forward layer contains a {type(module).__name__}, whose weights cannot be read as keys or values. "
             "Expected a Linear with floating-point weights: load the model unquantized, with adapters merged."
         )
     return weight.detach() if isinstance(module, Conv1D) else weight.detach().T
 
 
 def activation(block: nn.Module, path: str) -> Callable[[Tensor], Tensor]:
-    """The activation at a path of the block, or the one that `fn:NAME` names."""
+    """The activation at a path in the block, or the function NAME for `fn:NAME`."""
     return ACT2FN[path.removeprefix("fn:")] if path.startswith("fn:") else find(block, path)
 
 
@@ -44,12 +44,12 @@ class Part(ABC):
 
     gated: bool
     memories: int
-    source: nn.Module  # its arguments are all that `recompute` needs
+    source: nn.Module  # `recompute` needs only the arguments of this module
 
     def __init__(self, block: nn.Module, depth: int) -> None:
         self.block = block
-        self.depth = depth  # of the block in its stack
-        self.offset = 0  # of its first memory in the layer
+        self.depth = depth  # index of the block in its stack
+        self.offset = 0  # index of its first memory in the layer
         self._readers: list[tuple[int, Reader]] = []
         self._handles: list[RemovableHandle] = []
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class Part(ABC):
 
     @abstractmethod
     def key_biases(self) -> tuple[Tensor | None, ...]:
-        """What is added to x·key, in the order of `keys`."""
+        """The biases added to x·key, in the order of `keys`."""
 
     @abstractmethod
     def values(self) -> Float[Tensor, "memory hidden"]:
@@ -69,19 +69,19 @@ class Part(ABC):
 
     @abstractmethod
     def recompute(self, arguments: Arguments) -> Tensor:
-        """The coefficients made from `keys()` alone, given what `source` was called with."""
+        """The coefficients computed from `keys()` and the arguments of `source` alone."""
 
     @abstractmethod
     def bias(self, arguments: Arguments) -> Tensor | None:
-        """What the output projection adds; in a mixture it depends on the routing."""
+        """The bias of the output projection; in a mixture it depends on the routing."""
 
     @abstractmethod
     def _attach(self) -> list[RemovableHandle]:
-        """Hook the module whose input the coefficients are."""
+        """Hook the module whose input is the coefficients."""
 
     @contextmanager
     def tap(self, reader: Reader) -> Iterator[None]:
-        """Let `reader` see, and change, the coefficients of every run in this thread. Later taps see what earlier ones made."""
+        """Let `reader` see and change the coefficients of every pass in this thread. Later taps get the results of earlier ones."""
         entry = (threading.get_ident(), reader)
         with self._lock:
             self._readers.append(entry)
@@ -97,31 +97,31 @@ class Part(ABC):
                         detach(handle)
                     self._handles = []
 
-    def _mine(self) -> list[Reader]:
-        """The readers of the thread that asks."""
-        me = threading.get_ident()
-        return [reader for owner, reader in tuple(self._readers) if owner == me]
+    def _own_readers(self) -> list[Reader]:
+        """The readers of the calling thread."""
+        thread = threading.get_ident()
+        return [reader for owner, reader in tuple(self._readers) if owner == thread]
 
     def _enter(self, _block: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        # Some families flatten batch × position inside the block, so the two sizes are kept from its entrance.
-        if self._mine():
+        # Some families flatten batch × position inside the block, so both sizes are recorded at its input.
+        if self._own_readers():
             (kwargs,) = rest
             self._running.shape = first_tensor(args or kwargs).shape[:2]
-            self._running.past = self._cached((*args, *kwargs.values()))
+            self._running.past = self._cached_positions((*args, *kwargs.values()))
 
-    def _cached(self, given: tuple[Any, ...]) -> int:
-        """How many positions came before this call, in generation with a cache."""
-        cache: Any = next((value for value in given if hasattr(value, "get_seq_length")), None)
-        # Asked of this block's own entry: those of earlier blocks hold this call's positions already.
+    def _cached_positions(self, arguments: tuple[Any, ...]) -> int:
+        """The number of positions before this call, when generating with a cache."""
+        cache: Any = next((value for value in arguments if hasattr(value, "get_seq_length")), None)
+        # From this block's entry in the cache: those of earlier blocks already include the positions of this call.
         return 0 if cache is None else cache.get_seq_length(self.depth)
 
-    def _read(self, given: Tensor) -> Tensor:
-        """The coefficients after this thread's readers; the very same tensor where none of them changed it."""
-        before = after = given.reshape(*self._running.shape, -1)
-        for reader in self._mine():
-            made = reader(self, after, self._running.past)
-            after = after if made is None else made
-        return given if after is before else after.reshape(given.shape)
+    def _apply_readers(self, coefficients: Tensor) -> Tensor:
+        """The coefficients after this thread's readers; the same tensor object if none of them changed it."""
+        before = after = coefficients.reshape(*self._running.shape, -1)
+        for reader in self._own_readers():
+            changed = reader(self, after, self._running.past)
+            after = after if changed is None else changed
+        return coefficients if after is before else after.reshape(coefficients.shape)
 
 
 class DensePart(Part):
@@ -156,32 +156,32 @@ class DensePart(Part):
     def _key_modules(self) -> list[nn.Module]:
         return [find(self.block, path) for path in (self.spec.gate, self.spec.key) if path]
 
-    def _in_order(self, found: list[Any]) -> tuple[Any, ...]:
-        """One entry per key; a fused projection's is cut in two, gate first."""
+    def _in_order(self, entries: list[Any]) -> tuple[Any, ...]:
+        """One entry per key; the entry of a fused projection is split in two, gate first."""
         if self.spec.fused is None:
-            return tuple(found)
-        halves = (None, None) if found[0] is None else found[0].chunk(2)
+            return tuple(entries)
+        halves = (None, None) if entries[0] is None else entries[0].chunk(2)
         return tuple(halves) if self.spec.fused == "gate-key" else tuple(reversed(halves))
 
     def _attach(self) -> list[RemovableHandle]:
         def observe(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
-            if not self._mine():
+            if not self._own_readers():
                 return None
-            read = self._read(args[0])
-            return None if read is args[0] else ((read, *args[1:]), rest[0])
+            coefficients = self._apply_readers(args[0])
+            return None if coefficients is args[0] else ((coefficients, *args[1:]), rest[0])
 
         return [attach(self.out, "in", observe)]
 
 
-class WeighedPart(DensePart):
-    """A dense part whose output is multiplied by a number of its own, as some mixtures do with their shared expert.
+class WeightedPart(DensePart):
+    """A dense part whose output is multiplied by a weight per token, like the shared expert of some mixtures.
 
-    A coefficient is what multiplies the value, so it holds that number.
+    A coefficient is what multiplies the value, so it includes this weight.
     """
 
     def __init__(self, block: nn.Module, depth: int, spec: Dense) -> None:
         super().__init__(block, depth, spec)
-        self.weigher: Any = find(block, spec.weight or "")
+        self.weight_projection: Any = find(block, spec.weight or "")
 
     def recompute(self, arguments: Arguments) -> Tensor:
         return super().recompute(arguments) * self._weight(first_tensor(arguments[0] or arguments[1]))
@@ -191,30 +191,32 @@ class WeighedPart(DensePart):
         return None if bias is None else bias * self._weight(first_tensor(arguments[0] or arguments[1]))
 
     def _weight(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, projection(self.weigher).T, self.weigher.bias).sigmoid()
+        return nn.functional.linear(x, projection(self.weight_projection).T, self.weight_projection.bias).sigmoid()
 
     def _attach(self) -> list[RemovableHandle]:
         def remember(_module: nn.Module, args: tuple[Any, ...], *_rest: Any) -> None:
-            if self._mine():
+            if self._own_readers():
                 self._running.weight = self._weight(args[0])
 
         def observe(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Any:
-            if not self._mine():
+            if not self._own_readers():
                 return None
             weight = self._running.weight
-            given = args[0] * weight
-            read = self._read(given)
-            # A weight that rounds to 0 lets nothing through, whatever the coefficients.
-            return None if read is given else ((torch.where(weight == 0, args[0], read / weight), *args[1:]), rest[0])
+            coefficients = args[0] * weight
+            changed = self._apply_readers(coefficients)
+            if changed is coefficients:
+                return None
+            # If the weight is rounded to 0, the output is 0 whatever the coefficients.
+            return (torch.where(weight == 0, args[0], changed / weight), *args[1:]), rest[0]
 
         return [attach(self.source, "in", remember), attach(self.out, "in", observe)]
 
 
 class ExpertsPart(Part):
-    """Experts as stacked weights: there is no projection to hook, so the coefficients are made again from what it was called with.
+    """Experts as stacked weights: there is no projection to hook, so the coefficients are recomputed from the module's arguments.
 
-    A coefficient is what multiplies the value, so it holds the router's weight; an expert that is not routed to gives 0.
-    Memory i of expert e is number e × (memories of an expert) + i.
+    A coefficient is what multiplies the value, so it includes the router's weight; it is 0 in an expert that is not routed to.
+    Memory i of expert e has the index e × (memories per expert) + i.
     """
 
     def __init__(self, block: nn.Module, depth: int, spec: Experts) -> None:
@@ -222,7 +224,8 @@ class ExpertsPart(Part):
         self.source: Any = find(block, spec.path)
         if getattr(self.source, "has_post_expert_norm", False):
             raise LayoutError(
-                "Each expert's output is normalised before the router's weight, so no coefficient multiplies a value."
+                "Expected experts whose outputs are only weighted and summed; found a norm after each expert, so no coefficient "
+                "multiplies a value. Such mixtures are not supported."
             )
         self.gated = getattr(self.source, "has_gate", True)
         self.experts, self.per_expert, _ = self._values().shape
@@ -255,18 +258,18 @@ class ExpertsPart(Part):
         return routing @ self.source.down_proj_bias
 
     def coefficients(self, arguments: Arguments) -> Float[Tensor, "tokens memory"]:
-        """The coefficients, computed for the routed experts alone, with the weights as the module holds them."""
+        """The coefficients, computed for the routed experts only, with the weights as stored in the module."""
         x, routing = self._routed(arguments)
         keys, biases = self._stacked("weight"), self._stacked("bias")
-        found = x.new_zeros(x.shape[0], self.experts, self.per_expert)
+        coefficients = x.new_zeros(x.shape[0], self.experts, self.per_expert)
         for expert in routing.any(0).nonzero()[:, 0].tolist():
             rows = routing[:, expert].nonzero()[:, 0]
             sums = nn.functional.linear(x[rows], keys[expert], None if biases is None else biases[expert])
-            found[rows, expert] = self._gate(sums) * routing[rows, expert, None]
-        return found.flatten(-2)
+            coefficients[rows, expert] = self._gate(sums) * routing[rows, expert, None]
+        return coefficients.flatten(-2)
 
     def _routed(self, arguments: Arguments) -> tuple[Tensor, Float[Tensor, "tokens experts"]]:
-        """x, and each expert's weight for each token."""
+        """x, and the weight of each expert for each token."""
         args, kwargs = arguments
         bound = inspect.signature(self.source.forward).bind(*args, **kwargs).arguments.values()
         x, chosen, weights = list(bound)[:3]
@@ -278,16 +281,16 @@ class ExpertsPart(Part):
         stacked = self.source.down_proj.detach()
         return stacked if self.source.is_transposed else stacked.transpose(1, 2)
 
-    def _stacked(self, what: str) -> Any:
+    def _stacked(self, kind: str) -> Any:
         """The experts' key weights (experts × outputs × hidden) or biases (experts × outputs), as one tensor."""
         name = "gate_up_proj" if self.gated else "up_proj"
-        if what == "bias":
+        if kind == "bias":
             return getattr(self.source, f"{name}_bias") if getattr(self.source, "has_bias", False) else None
         stacked = getattr(self.source, name).detach()
         return stacked.transpose(1, 2) if self.source.is_transposed else stacked
 
     def _split(self, stacked: Tensor) -> tuple[Tensor, ...]:
-        """Gate and key of every expert; some families put them one after the other, some in turn."""
+        """Gate and key of every expert; some families concatenate them, some interleave them."""
         if not self.gated:
             return (stacked,)
         return stacked.chunk(2, dim=1) if self.source.is_concatenated else (stacked[:, ::2], stacked[:, 1::2])
@@ -302,23 +305,23 @@ class ExpertsPart(Part):
 
     def _attach(self) -> list[RemovableHandle]:
         def observe(_module: nn.Module, args: tuple[Any, ...], *rest: Any) -> Tensor | None:
-            if not self._mine():
+            if not self._own_readers():
                 return None
             kwargs, output = rest
-            given = self.coefficients((args, kwargs))
-            read = self._read(given)
-            if read is given:
+            coefficients = self.coefficients((args, kwargs))
+            changed = self._apply_readers(coefficients)
+            if changed is coefficients:
                 return None
-            # Made anew, not mended: a norm behind it would blow up the rounding of what should cancel.
+            # Recomputed, not corrected by a difference: a norm after it would amplify the rounding of terms that should cancel.
             bias = self.bias((args, kwargs))
-            made = read @ self.values()
-            return (made if bias is None else made + bias).reshape(output.shape).to(output.dtype)
+            product = changed @ self.values()
+            return (product if bias is None else product + bias).reshape(output.shape).to(output.dtype)
 
         return [attach(self.source, "out", observe)]
 
 
 def make_part(block: nn.Module, depth: int, spec: Dense | Experts) -> Part:
-    """A row's part, at home in a block."""
+    """The part of a block that a row describes."""
     if isinstance(spec, Experts):
         return ExpertsPart(block, depth, spec)
-    return (WeighedPart if spec.weight else DensePart)(block, depth, spec)
+    return (WeightedPart if spec.weight else DensePart)(block, depth, spec)

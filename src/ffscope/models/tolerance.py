@@ -1,4 +1,4 @@
-"""How far two tensors that should be equal may lie apart."""
+"""How much two tensors that should be equal may differ."""
 
 import torch
 from torch import Tensor
@@ -6,31 +6,30 @@ from torch import Tensor
 from ffscope.axes import Float
 
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
-_LOW_PRECISION = 3e-2  # bf16 keeps 8 bits
-_ROUNDINGS = 4  # of the terms of a sum, on the way to it
+_LOW_PRECISION = 3e-2  # bf16 has 8 bits of precision
+_ROUNDINGS = 4  # of each term of a sum
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """The largest relative error that rounding explains."""
+    """The largest relative error that rounding can explain."""
     return _TOLERANCE.get(dtype, _LOW_PRECISION)
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """The largest difference over the largest expected size; infinite where the shapes cannot match."""
-    found, expected = found.double().flatten(), expected.double().flatten()
-    if found.shape != expected.shape:
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """The largest absolute difference divided by the largest expected magnitude; infinite if the sizes differ."""
+    actual, expected = actual.double().flatten(), expected.double().flatten()
+    if actual.shape != expected.shape:
         return float("inf")
-    return (found - expected).abs().max().item() / max(expected.abs().max().item(), torch.finfo(torch.float32).tiny)
+    return (actual - expected).abs().max().item() / max(expected.abs().max().item(), torch.finfo(torch.float32).tiny)
 
 
 def sum_error(
     total: Float[Tensor, "tokens hidden"], rest: Float[Tensor, "tokens hidden"], term: Float[Tensor, "tokens hidden"]
 ) -> float:
-    """How far total - rest is from term, in units of the term at the same token, beyond what rounding the sum explains.
+    """The error of total - rest = term, relative to the term at the same token, beyond what rounding the sum explains.
 
-    A residual can be a million times larger than what is added to it, in a few of its dimensions. Measured against the residual
-    a wrong term would pass there, and measured against the term a right one would fail; so each element may err by its own
-    rounding.
+    In a few dimensions a residual can be a million times larger than what is added to it. Relative to the residual a wrong term
+    would pass there, and relative to the term a right one would fail; so each element is allowed its own rounding error.
     """
     epsilon = torch.finfo(total.dtype).eps
     total, rest, term = total.double(), rest.double(), term.double()

@@ -1,4 +1,4 @@
-"""From the last state's width to the vocabulary: one matrix, or the bands of an adaptive softmax."""
+"""The unembedding, from the last state to the vocabulary: one matrix, or the bands of an adaptive softmax."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -13,54 +13,54 @@ from ffscope.models.ranking import top
 
 
 class Unembedding(ABC):
-    """What a model's head makes of a state, and what it would make of a direction."""
+    """A model's head, applied to states and to directions."""
 
     width: int
     vocab: int
     dtype: torch.dtype
     device: torch.device
-    linear: bool  # whether logits are a sum of what the terms of a state give
+    linear: bool  # whether the logits of a sum are the sum of its terms' logits
 
     @abstractmethod
     def logits(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        """As the model makes them."""
+        """The logits as the model computes them."""
 
     @abstractmethod
-    def promoted(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        """What a direction promotes, in float32 at least: half precision has fewer numbers than a vocabulary tokens, so most
-        would rank alike."""
+    def direction_logits(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        """The logits of directions: what they promote. In at least float32: half precision has fewer numbers than a vocabulary
+        has tokens, so most would tie."""
 
     @abstractmethod
-    def plain(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        """The paper's h·E, in float32 at least."""
+    def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        """The paper's h·E, in at least float32."""
 
     @abstractmethod
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        """The part of `logits` that is a sum of what the terms of a state give."""
+        """The part of `logits` that is linear in the state."""
 
     @abstractmethod
-    def pushed(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        """What a direction adds to `scores`, in float32 at least."""
+    def direction_scores(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        """What a direction adds to `scores`, in at least float32."""
 
     @abstractmethod
     def rows(self, tokens: Int[Tensor, "n"]) -> Float[Tensor, "n width"]:
-        """The rows of E of some tokens, in float32."""
+        """The rows of E for some tokens, in float32."""
 
     def band(self, token: int) -> int:
-        """Which normaliser a token has."""
+        """The band of a token; each band has its own normaliser."""
         return 0
 
     def top(self, states: Float[Tensor, "n width"]) -> Int[Tensor, "n"]:
-        """The highest of `logits`."""
+        """The token with the highest logit."""
         return top(self.logits(states))
 
     def top_promoted(self, directions: Float[Tensor, "n width"]) -> Int[Tensor, "n"]:
         """The token that each direction promotes most."""
-        return top(self.promoted(directions))
+        return top(self.direction_logits(directions))
 
 
-class Matrix(Unembedding):
-    """One matrix for all tokens, and perhaps a bias."""
+class MatrixUnembedding(Unembedding):
+    """One matrix for all tokens, with or without a bias."""
 
     linear = True
 
@@ -72,25 +72,25 @@ class Matrix(Unembedding):
     def logits(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(states)
 
-    def promoted(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        directions = _finely(directions, self.dtype)
+    def direction_logits(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        directions = _at_least_float32(directions, self.dtype)
         return directions @ self.matrix.to(directions.dtype)
 
-    def plain(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        return self.promoted(vectors)
+    def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        return self.direction_logits(vectors)
 
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(states)
 
-    def pushed(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        return self.promoted(directions)
+    def direction_scores(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        return self.direction_logits(directions)
 
     def rows(self, tokens: Int[Tensor, "n"]) -> Float[Tensor, "n width"]:
         return self.matrix.T[tokens.to(self.device)].float()
 
 
-class Bands(Unembedding):
-    """An adaptive softmax. Its logits are log-probabilities: each tail has a normaliser of its own, so they are no sum."""
+class AdaptiveUnembedding(Unembedding):
+    """An adaptive softmax. Its logits are log-probabilities; they are not linear, since each tail has its own normaliser."""
 
     linear = False
 
@@ -105,30 +105,30 @@ class Bands(Unembedding):
         return self.head(states)
 
     @torch.no_grad()
-    def promoted(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        return self.head(_finely(directions, self.dtype))
+    def direction_logits(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        return self.head(_at_least_float32(directions, self.dtype))
 
     @torch.no_grad()
-    def plain(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        return self._read(vectors, classes=False)
+    def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        return self._products(vectors, classes=False)
 
     @torch.no_grad()
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        """Before the normalisers: that of the head is the same for all words, and each tail has one more."""
-        return self._read(states, classes=True)
+        """The scores before normalisation. The head's normaliser is the same for all words; each tail adds its own."""
+        return self._products(states, classes=True)
 
-    def pushed(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        return self._read(directions, classes=True)
+    def direction_scores(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        return self._products(directions, classes=True)
 
     @torch.no_grad()
     def rows(self, tokens: Int[Tensor, "n"]) -> Float[Tensor, "n width"]:
         tokens = tokens.to(self.device)
-        found = self.head.words()[tokens.clamp_max(self.head.cutoffs[0] - 1)].float()
-        for i, (narrowing, rows) in enumerate(self.head.tails()):
+        rows = self.head.words()[tokens.clamp_max(self.head.cutoffs[0] - 1)].float()
+        for i, (narrowing, tail_rows) in enumerate(self.head.tails()):
             start, end = self.head.cutoffs[i], self.head.cutoffs[i + 1]
             inside = (tokens >= start) & (tokens < end)
-            found[inside] = rows[tokens[inside] - start].float() @ narrowing.float()
-        return found
+            rows[inside] = tail_rows[tokens[inside] - start].float() @ narrowing.float()
+        return rows
 
     def band(self, token: int) -> int:
         return bisect_right(self.head.cutoffs, token)
@@ -139,22 +139,22 @@ class Bands(Unembedding):
 
     @torch.no_grad()
     def top_promoted(self, directions: Float[Tensor, "n width"]) -> Int[Tensor, "n"]:
-        return self.head.top(_finely(directions, self.dtype))[:, 0]
+        return self.head.top(_at_least_float32(directions, self.dtype))[:, 0]
 
-    def _read(self, vectors: Tensor, *, classes: bool) -> Tensor:
-        """h·E, where a tail's words have the rows that its projection makes of them; with what their class adds."""
-        vectors = _finely(vectors, self.dtype)
-        found, added = [product(vectors, self.head.words())], product(vectors, self.head.classes())
+    def _products(self, vectors: Tensor, *, classes: bool) -> Tensor:
+        """h·E, with the rows of each tail multiplied by its projection; with `classes`, plus the score of the word's class."""
+        vectors = _at_least_float32(vectors, self.dtype)
+        products, class_scores = [product(vectors, self.head.words())], product(vectors, self.head.classes())
         for i, (narrowing, rows) in enumerate(self.head.tails()):
-            read = product(product(vectors, narrowing), rows)
-            found.append(read + added[..., i, None] if classes else read)
-        return torch.cat(found, -1)
+            in_tail = product(product(vectors, narrowing), rows)
+            products.append(in_tail + class_scores[..., i, None] if classes else in_tail)
+        return torch.cat(products, -1)
 
 
-def _finely(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+def _at_least_float32(vectors: Tensor, dtype: torch.dtype) -> Tensor:
     return vectors.to(torch.promote_types(dtype, torch.float32))
 
 
-def unembedding(head: nn.Module) -> Unembedding:
-    """A model's head."""
-    return Bands(head) if isinstance(head, AdaptiveSoftmax) else Matrix(head)
+def make_unembedding(head: nn.Module) -> Unembedding:
+    """The unembedding of a model's head."""
+    return AdaptiveUnembedding(head) if isinstance(head, AdaptiveSoftmax) else MatrixUnembedding(head)

@@ -7,8 +7,8 @@ from ffscope.options.fields import Checked, Help
 
 
 @dataclass(frozen=True)
-class TrustOptions(Checked):
-    """Whether code that is part of a model repository may run."""
+class SourceOptions(Checked):
+    """How a model's files are read."""
 
     trust_remote_code: Annotated[
         bool,
@@ -16,10 +16,14 @@ class TrustOptions(Checked):
             "Run Python code that is part of the model's repository. Only if you trust it.", flag="--trust-remote-code"
         ),
     ] = False
+    model_type: Annotated[
+        str | None,
+        Help("The architecture, such as bert, of a model whose config.json has no model_type.", metavar="TYPE"),
+    ] = None
 
 
 @dataclass(frozen=True)
-class DeviceOptions(TrustOptions):
+class DeviceOptions(SourceOptions):
     """The device a model runs on."""
 
     device: Annotated[str, Help("Device to run on: auto, cpu, cuda, cuda:1 …")] = "auto"

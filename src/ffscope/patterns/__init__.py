@@ -1,1 +1,1 @@
-"""What the triggers of a memory have in common, found by machine. No torch but where prefixes are embedded."""
+"""Finds what the triggers of a memory have in common. Only `prefix_embeddings` needs torch."""

@@ -1,4 +1,4 @@
-"""A pattern, as the machine, a language model and a person alike write it down."""
+"""A pattern, as recorded by the machine, a language model or a person."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from ffscope.errors import InputError
 
 KINDS = ("shallow", "semantic")
-TRIGGERS = 25  # of a memory that are looked at, as in the paper
-LEAST, MOST = 3, 6  # prefixes that a pattern must cover; patterns of a memory
-MACHINE = "machine"  # the annotator of what was found without asking anyone
+TRIGGERS = 25  # triggers per memory that are examined, as in the paper
+LEAST, MOST = 3, 6  # the fewest prefixes of a pattern, the most patterns of a memory
+MACHINE = "machine"  # the annotator of patterns that were found automatically
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What some triggers of a memory share. `covers` are the ranks of these triggers, in their order."""
+    """What some triggers of a memory share. `covers` are the ranks of these triggers, in ascending order."""
 
     kind: str
     description: str
     covers: tuple[int, ...]
-    p_value: float | None = None  # None where a person says so
-    detection: float | None = None  # of a language model's label: how well it tells triggers from random prefixes
+    p_value: float | None = None  # None for a person's pattern
+    detection: float | None = None  # of a language model's label: its balanced accuracy on triggers and random prefixes
 
     @property
     def support(self) -> int:
@@ -27,21 +27,21 @@ class Pattern:
 
 
 def checked(pattern: Pattern, ranks: Collection[int]) -> Pattern:
-    """A pattern that may be written down, given the ranks that its memory's triggers have."""
+    """The pattern, if it is valid for a memory whose triggers have these ranks."""
     if pattern.kind not in KINDS:
-        raise InputError(f"A pattern is {' or '.join(KINDS)}, not {pattern.kind!r}.")
+        raise InputError(f"The kind of a pattern is {' or '.join(KINDS)}, not {pattern.kind!r}. Choose one of them.")
     if not pattern.description.strip():
-        raise InputError("A pattern has no description. Say in a few words what its prefixes share.")
-    foreign = sorted(set(pattern.covers) - set(ranks))
-    if foreign:
+        raise InputError("A pattern has no description. Describe in a few words what its prefixes share.")
+    unknown = sorted(set(pattern.covers) - set(ranks))
+    if unknown:
         raise InputError(
-            f"{pattern.description!r} covers prefix {foreign[0]}, but the prefixes are {min(ranks)} to {max(ranks)}."
+            f"{pattern.description!r} covers prefix {unknown[0]}, but the prefixes are {min(ranks)} to {max(ranks)}."
             if ranks
-            else f"{pattern.description!r} covers prefixes of a memory that has none."
+            else f"{pattern.description!r} covers prefixes, but its memory has no triggers. Remove the pattern."
         )
     if len(set(pattern.covers)) < LEAST:
         raise InputError(
             f"{pattern.description!r} covers {len(set(pattern.covers))} of the prefixes; a pattern needs at least {LEAST}, "
-            "since fewer may share something by chance. Mark more of them, or leave it out."
+            "since fewer may share something by chance. Mark more of them, or remove the pattern."
         )
     return pattern

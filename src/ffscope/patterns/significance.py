@@ -1,4 +1,4 @@
-"""How likely it is that so many prefixes share something by chance."""
+"""The probability that this many prefixes share something by chance."""
 
 from math import exp, lgamma, log, log1p
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from ffscope.axes import Array
 
-SMALLEST = 1e-300  # a probability that is smaller is written as this
+SMALLEST = 1e-300  # smaller probabilities are recorded as this
 
 
-def tail(count: int, hits: int, rate: float) -> float:
-    """The logarithm of P(X ≥ hits) where X counts what happens at a rate, in so many trials."""
+def log_tail(count: int, hits: int, rate: float) -> float:
+    """The logarithm of P(X ≥ hits) for a binomial X with `count` trials at `rate`."""
     if hits <= 0:
         return 0.0
     rate = min(rate, 1 - 1e-12)
@@ -23,8 +23,8 @@ def tail(count: int, hits: int, rate: float) -> float:
     return min(first + log(total), 0.0)
 
 
-def tails(count: Array, hits: Array, rate: Array) -> Array:
-    """As `tail`, for many."""
+def log_tails(count: Array, hits: Array, rate: Array) -> Array:
+    """`log_tail` of arrays."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, max(int(count.max(initial=1)), 1) + 1)))])
     rate = np.clip(rate, 1e-12, 1 - 1e-12)
     first = logs[count] - logs[hits] - logs[count - hits] + hits * np.log(rate) + (count - hits) * np.log1p(-rate)
@@ -37,5 +37,5 @@ def tails(count: Array, hits: Array, rate: Array) -> Array:
 
 
 def corrected(logarithm: float, tried: int) -> float:
-    """A probability for the best of so many that were tried."""
+    """The Bonferroni-corrected probability of the best of `tried` candidates."""
     return min(1.0, max(exp(max(logarithm, -690.0)) * tried, SMALLEST))

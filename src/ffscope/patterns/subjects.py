@@ -1,4 +1,4 @@
-"""What prefixes are about: the topics and titles of their documents, and the words that tell them from other text."""
+"""The subjects of prefixes: the topics and titles of their documents, and the words that distinguish them from other text."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -7,18 +7,18 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ffscope.axes import Array
-from ffscope.patterns.candidates import CONTENT, Codes, Form, mixed
+from ffscope.patterns.candidates import CONTENT, Codes, Form, hashed
 from ffscope.patterns.describe import quoted
 from ffscope.patterns.prefixes import Prefixes
 from ffscope.study.folder import Study
 
-_PRIOR = 500.0  # content words of the text at large that every group is thought to hold besides its own
-_TOLD = 3  # words that say what a group is about
+_PRIOR = 500.0  # pseudo-counts: content words of the corpus that are added to every group
+_NAMED = 3  # words that describe a group
 
 
 @dataclass(frozen=True)
 class Documents:
-    """The topic of every document (-1 where it has none), the topics' names, the titles, and groups of documents of one meaning."""
+    """The topic of every document (-1 for none), the topics' names, the titles, and clusterings of the documents by meaning."""
 
     topic: Array
     topics: list[str]
@@ -26,19 +26,19 @@ class Documents:
     groups: list[Array]
 
     def forms(self) -> tuple[Form, ...]:
-        """What prefixes of one subject may share: content words, a topic, a document, documents of one meaning."""
+        """What prefixes on one subject may share: content words, a topic, a document, a cluster of documents."""
         grouped = [Form(f"group {number}", partial(self._labels, labels)) for number, labels in enumerate(self.groups)]
         return CONTENT, Form("topic", partial(self._labels, self.topic)), Form("document", self._documents), *grouped
 
     def _labels(self, labels: Array, prefixes: Prefixes) -> Codes:
-        found = labels[prefixes.sentences.document[prefixes.row]]
-        return np.flatnonzero(found >= 0), mixed(found[found >= 0])
+        prefix_labels = labels[prefixes.sentences.document[prefixes.row]]
+        return np.flatnonzero(prefix_labels >= 0), hashed(prefix_labels[prefix_labels >= 0])
 
     def _documents(self, prefixes: Prefixes) -> Codes:
-        return np.arange(len(prefixes)), mixed(prefixes.sentences.document[prefixes.row])
+        return np.arange(len(prefixes)), hashed(prefixes.sentences.document[prefixes.row])
 
     def name(self, form: str, prefixes: Prefixes, row: int) -> str:
-        """A topic or a document in words."""
+        """A topic or a document, described in words."""
         document = int(prefixes.sentences.document[prefixes.row[row]])
         if form == "topic":
             return f"topic {quoted(self.topics[self.topic[document]])}"
@@ -47,21 +47,21 @@ class Documents:
 
 
 def read_documents(study: Study) -> Documents:
-    """The topics and titles that a corpus came with."""
+    """The topics and titles that come with the corpus."""
     table = pq.read_table(study.path("documents.parquet")).to_pydict()
     numbers: dict[str, int] = {}
     count = max(table["document"], default=-1) + 1
     topic = np.full(count, -1)
     titles: list[str | None] = [None] * count
-    for document, named, title in zip(table["document"], table["topic"], table["title"], strict=True):
+    for document, topic_name, title in zip(table["document"], table["topic"], table["title"], strict=True):
         titles[document] = title
-        if named:
-            topic[document] = numbers.setdefault(named, len(numbers))
+        if topic_name:
+            topic[document] = numbers.setdefault(topic_name, len(numbers))
     return Documents(topic, list(numbers), titles, [])
 
 
-class Words:
-    """The content words of the text at large, to say what is special about a few prefixes."""
+class ContentWords:
+    """Counts of the content words of the corpus, to find those that are typical of a few prefixes."""
 
     def __init__(self, sample: Prefixes) -> None:
         lexicon = sample.sentences.lexicon
@@ -73,26 +73,28 @@ class Words:
         self.lexicon = lexicon
         self.counts = np.bincount(lexicon.lemma[words], minlength=len(lexicon.folds)).astype(np.float64)
 
-    def telling(self, prefixes: Prefixes, rows: list[int]) -> list[str]:
-        """The words that set some prefixes apart, by log-odds with the text at large as informative prior (Monroe et al., 2008)."""
-        some = prefixes.take(np.array(rows))
-        owner, place = some.spread()
-        whole = np.flatnonzero(~some.part)
-        words = np.concatenate([some.sentences.words[place], some.word[whole]])
-        tells = self.lexicon.content[words]
-        pairs = np.unique(np.stack([np.concatenate([owner, whole])[tells], self.lexicon.lemma[words[tells]]]), axis=1)
+    def distinctive(self, prefixes: Prefixes, rows: list[int]) -> list[str]:
+        """The words that distinguish some prefixes, by log-odds with the corpus as informative prior (Monroe et al., 2008)."""
+        chosen = prefixes.take(np.array(rows))
+        owner, place = chosen.words_before_last()
+        whole = np.flatnonzero(~chosen.part)
+        words = np.concatenate([chosen.sentences.words[place], chosen.word[whole]])
+        is_content = self.lexicon.content[words]
+        pairs = np.unique(
+            np.stack([np.concatenate([owner, whole])[is_content], self.lexicon.lemma[words[is_content]]]), axis=1
+        )
         lemma, count = np.unique(pairs[1], return_counts=True)
         if not len(lemma):
             return []
         score = self._log_odds(lemma, count.astype(np.float64))
-        recurring = score - 1e3 * (count < 2)  # a word of one prefix says less than one that recurs
-        best = lemma[np.lexsort((lemma, -recurring))][:_TOLD]
-        return [self.lexicon.folds[one] for one in best]
+        recurring = score - 1e3 * (count < 2)  # words that recur come before those of a single prefix
+        best = lemma[np.lexsort((lemma, -recurring))][:_NAMED]
+        return [self.lexicon.folds[number] for number in best]
 
     def _log_odds(self, lemma: Array, count: Array) -> Array:
         total = self.counts.sum() + 1
         prior = _PRIOR * (self.counts[lemma] + 0.5) / total
-        here, there = count + prior, self.counts[lemma] + prior
-        all_here, all_there = count.sum() + _PRIOR, total + _PRIOR
-        odds = np.log(here / (all_here - here)) - np.log(there / (all_there - there))
-        return odds / np.sqrt(1 / here + 1 / there)
+        group, corpus = count + prior, self.counts[lemma] + prior
+        group_total, corpus_total = count.sum() + _PRIOR, total + _PRIOR
+        odds = np.log(group / (group_total - group)) - np.log(corpus / (corpus_total - corpus))
+        return odds / np.sqrt(1 / group + 1 / corpus)

@@ -1,4 +1,4 @@
-"""patterns.parquet: every annotator's rows beside those of the others."""
+"""patterns.parquet, with the rows of all annotators that are programs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def write_patterns(
     *,
     replacing: Collection[Memory] | None = None,
 ) -> None:
-    """An annotator's patterns, each memory's numbered from 1, in place of what it had before: of all memories, or of some."""
+    """Write an annotator's patterns, numbered from 1 per memory. They replace its earlier rows, all or those of `replacing`."""
     rows = [
         _row(annotator, memory, number, pattern)
         for memory, best in patterns.items()
@@ -31,19 +31,19 @@ def write_patterns(
     ]
     table = pa.Table.from_pylist(rows, SCHEMAS[TABLE])
     if study.path(TABLE).is_file():
-        held = pq.read_table(study.path(TABLE), schema=SCHEMAS[TABLE])
-        table = pa.concat_tables([table, held.filter(pc.invert(_own(held, annotator, replacing)))])
+        existing = pq.read_table(study.path(TABLE), schema=SCHEMAS[TABLE])
+        table = pa.concat_tables([table, existing.filter(pc.invert(_replaced(existing, annotator, replacing)))])
     with study.table(TABLE) as writer:
         writer.write_table(table.sort_by([(name, "ascending") for name in _ORDER]), row_group_size=2**16)
 
 
-def _own(held: pa.Table, annotator: str, replacing: Collection[Memory] | None) -> Any:
-    """Which rows are the annotator's own and are replaced."""
-    own = pc.equal(held["annotator"], annotator)
+def _replaced(existing: pa.Table, annotator: str, replacing: Collection[Memory] | None) -> Any:
+    """Which rows belong to the annotator and are replaced."""
+    by_annotator = pc.equal(existing["annotator"], annotator)
     if replacing is None:
-        return own
-    places = zip(held["layer"].to_pylist(), held["memory"].to_pylist(), strict=True)
-    return pc.and_(own, pa.array([Memory(*place) in replacing for place in places], pa.bool_()))
+        return by_annotator
+    places = zip(existing["layer"].to_pylist(), existing["memory"].to_pylist(), strict=True)
+    return pc.and_(by_annotator, pa.array([Memory(*place) in replacing for place in places], pa.bool_()))
 
 
 def _row(annotator: str, memory: Memory, number: int, pattern: Pattern) -> dict[str, Any]:

@@ -1,43 +1,43 @@
-"""Topics of documents that came without: documents of one meaning, in a few coarse groups and in more fine ones."""
+"""Topics for documents that have none: clusters of documents with similar meaning, coarse and fine."""
 
 import numpy as np
 
 from ffscope.axes import Array
-from ffscope.patterns.clustering import unit
+from ffscope.patterns.clustering import unit_vectors
 from ffscope.patterns.prefixes import Prefixes
 
-LEVELS = (8, 16, 32)  # how many groups
-_LEARNT = 20_000  # documents from which they are learnt
+LEVELS = (8, 16, 32)  # numbers of clusters
+_FIT_DOCUMENTS = 20_000  # to which the clusters are fitted
 _STEPS = 25
-_DOCUMENTS = 4  # that a group must have on average, to be a topic and not a document
+_DOCUMENTS = 4  # the least mean size of a cluster, so that it is a topic rather than a document
 
 
-def topics_of(prefixes: Prefixes, vectors: Array, documents: int, *, seed: int) -> list[Array]:
-    """The group of every document (-1 where nothing of it was read), once for each level that the number of documents allows."""
+def cluster_documents(prefixes: Prefixes, vectors: Array, documents: int, *, seed: int) -> list[Array]:
+    """The cluster of every document (-1 if none of it was embedded), for each level that the number of documents allows."""
     number = prefixes.sentences.document[prefixes.row]
     total = np.zeros((documents, vectors.shape[1]), dtype=np.float64)
     np.add.at(total, number, vectors)
-    read = np.flatnonzero(np.abs(total).sum(1) > 0)
-    means = unit(total[read])
-    made = []
+    embedded = np.flatnonzero(np.abs(total).sum(1) > 0)
+    means = unit_vectors(total[embedded])
+    levels = []
     for groups in LEVELS:
-        if len(read) >= _DOCUMENTS * groups:
-            found = np.full(documents, -1)
-            found[read] = _grouped(means, groups, np.random.default_rng([seed, 8, groups]))
-            made.append(found)
-    return made
+        if len(embedded) >= _DOCUMENTS * groups:
+            labels = np.full(documents, -1)
+            labels[embedded] = _k_means(means, groups, np.random.default_rng([seed, 8, groups]))
+            levels.append(labels)
+    return levels
 
 
-def _grouped(vectors: Array, groups: int, generator: np.random.Generator) -> Array:
-    """Spherical k-means, begun with documents that lie far apart."""
-    learnt = vectors[np.sort(generator.permutation(len(vectors))[:_LEARNT])]
-    centres = learnt[generator.integers(len(learnt), size=1)]
+def _k_means(vectors: Array, groups: int, generator: np.random.Generator) -> Array:
+    """Spherical k-means, started from documents that are far apart."""
+    fitted = vectors[np.sort(generator.permutation(len(vectors))[:_FIT_DOCUMENTS])]
+    centres = fitted[generator.integers(len(fitted), size=1)]
     for _ in range(groups - 1):
-        far = np.maximum(1 - (learnt @ centres.T).max(1), 1e-9)
-        centres = np.concatenate([centres, learnt[[generator.choice(len(learnt), p=far / far.sum())]]])
+        distance = np.maximum(1 - (fitted @ centres.T).max(1), 1e-9)
+        centres = np.concatenate([centres, fitted[[generator.choice(len(fitted), p=distance / distance.sum())]]])
     for _ in range(_STEPS):
-        nearest = (learnt @ centres.T).argmax(1)
+        nearest = (fitted @ centres.T).argmax(1)
         sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, learnt)
-        centres = np.where(np.abs(sums).sum(1, keepdims=True) > 0, unit(sums), centres)
+        np.add.at(sums, nearest, fitted)
+        centres = np.where(np.abs(sums).sum(1, keepdims=True) > 0, unit_vectors(sums), centres)
     return (vectors @ centres.T).argmax(1)

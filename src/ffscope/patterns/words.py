@@ -1,4 +1,4 @@
-"""Text as words: where they are, and what can be seen of each without knowing what it means."""
+"""Splits text into words and describes each by its surface: case, digits, ending, lemma."""
 
 from importlib.resources import files
 
@@ -7,16 +7,16 @@ import regex
 
 from ffscope.axes import Array
 
-# Scripts that are written without spaces give one word for each character, so that runs of them are n-grams.
+# In scripts without spaces every character is a word, so that sequences of them are n-grams.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(
     rf"[{_UNSPACED}]\p{{M}}*|\p{{N}}+(?:[.,:]\p{{N}}+)+|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*|([^\w\s])\1*",
     regex.VERSION1,
 )
-_FREQUENT = 100  # words of a text that stand for stop words where there is no list of them
+_FREQUENT = 100  # most frequent words that serve as stop words for languages without a list
 _ENDINGS = (("ies", "y"), ("s", ""), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""))
 
-# What a word can be seen to be, each with the words that describe a prefix that ends with one; the narrower before the wider.
+# Classes of words, with the words that describe a prefix that ends with one; narrower classes first.
 CLASSES = {
     "year": "a year",
     "number": "a number",
@@ -46,18 +46,18 @@ _SHAPES = {
 
 
 def words_of(text: str) -> tuple[list[str], list[int], list[int]]:
-    """The words of a text, and where each starts and ends. Straight quotes are turned the way they face."""
-    found = list(_WORD.finditer(text))
-    words = [_facing(text, match.start()) if match[0][0] == '"' else match[0] for match in found]
-    return words, [match.start() for match in found], [match.end() for match in found]
+    """The words of a text, and where each starts and ends. Straight quotes become opening or closing ones."""
+    matches = list(_WORD.finditer(text))
+    words = [_quote(text, match.start()) if match[0][0] == '"' else match[0] for match in matches]
+    return words, [match.start() for match in matches], [match.end() for match in matches]
 
 
-def _facing(text: str, place: int) -> str:
+def _quote(text: str, place: int) -> str:
     return "“" if place == 0 or text[place - 1].isspace() or text[place - 1] in "([{—–" else "”"
 
 
 class Lexicon:
-    """Every word that was met, numbered as it is written; `close` then says what each looks like."""
+    """All words of a text, numbered by spelling; `analyse` then computes their properties."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {"": 0}
@@ -65,50 +65,52 @@ class Lexicon:
     def number(self, word: str) -> int:
         return self.numbers.setdefault(word, len(self.numbers))
 
-    def close(self, language: str, counts: Array) -> None:
-        """Look at every word; `counts` says how often each was met."""
+    def analyse(self, language: str, counts: Array) -> None:
+        """Compute the properties of every word; `counts` are their frequencies."""
         self.spelt = list(self.numbers)
         folded: dict[str, int] = {}
         self.folded = np.array([folded.setdefault(word.casefold(), len(folded)) for word in self.spelt])
         self.folds = list(folded)
-        often = np.bincount(self.folded, counts)
-        whole = {word for word, count in zip(self.folds, often, strict=True) if count}  # others are parts of words
-        lemmas = [_lemma(word, whole) if language == "en" else word for word in self.folds]
+        frequency = np.bincount(self.folded, counts)
+        complete = {
+            word for word, count in zip(self.folds, frequency, strict=True) if count
+        }  # others are incomplete words
+        lemmas = [_lemma(word, complete) if language == "en" else word for word in self.folds]
         self.lemma = np.array([folded[word] for word in lemmas])[self.folded]
         self.endings = np.array([_ending(word) for word in self.folds])[self.folded]
         self.classes = np.array([_classes(word) for word in self.spelt])
-        stop = self._stop_words(language, often)
-        self.content = np.array([_tells(word) and word not in stop for word in self.folds])[self.folded]
+        stop = self._stop_words(language, frequency)
+        self.content = np.array([_is_content(word) and word not in stop for word in self.folds])[self.folded]
 
-    def _stop_words(self, language: str, often: Array) -> set[str]:
+    def _stop_words(self, language: str, frequency: Array) -> set[str]:
         if language == "en":
             return set(files("ffscope.report").joinpath("stop_words.txt").read_text(encoding="utf-8").split())
-        return {self.folds[number] for number in np.argsort(-often, kind="stable")[:_FREQUENT]}
+        return {self.folds[number] for number in np.argsort(-frequency, kind="stable")[:_FREQUENT]}
 
 
 def _classes(word: str) -> list[bool]:
     return [bool(shape.fullmatch(word)) for shape in _SHAPES.values()]
 
 
-def _lemma(word: str, known: set[str]) -> str:
-    """Cheap: a common English ending is taken off where the text has the rest as a word of its own."""
+def _lemma(word: str, words: set[str]) -> str:
+    """A simple lemma: a common English ending is removed if the rest is a word of the text."""
     if len(word) > 4 and word.isalpha() and not word.endswith(("ss", "us", "is")):
-        for ending, instead in _ENDINGS:
-            rest = word.removesuffix(ending) + instead
-            if word.endswith(ending) and len(rest) > 2 and rest in known:
+        for ending, replacement in _ENDINGS:
+            rest = word.removesuffix(ending) + replacement
+            if word.endswith(ending) and len(rest) > 2 and rest in words:
                 return rest
     return word
 
 
 def _ending(word: str) -> int:
-    """The last three letters of a word that is long enough to have an ending, as a number; -1 for others."""
+    """The last three letters of a word of at least six, as a number; -1 for shorter words."""
     if len(word) < 6 or not word.isalpha():
         return -1
     return int.from_bytes(word[-3:].encode()[:7], "big")  # three letters of an alphabet take at most 6 bytes
 
 
-def _tells(word: str) -> bool:
-    """Whether a word may say what a text is about: it has letters, and more than two where its script is spelt."""
+def _is_content(word: str) -> bool:
+    """Whether a word may be a content word: it has letters, and more than two in scripts with spaces."""
     if not any(character.isalpha() for character in word):
         return False
     return len(word) > 2 or bool(regex.match(rf"[{_UNSPACED}]", word, regex.VERSION1))

@@ -1,4 +1,4 @@
-"""Every SQL statement of the project: what is asked of a study's files, and of the databases beside them. No torch.
+"""Every SQL statement of the project: queries of a study's tables, and of the databases in its folder. No torch.
 
-A question takes a study's folder, the study, or its tables where they are open already.
+A query takes the folder of a study, the study, or its tables if they are already open.
 """

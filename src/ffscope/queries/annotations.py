@@ -1,4 +1,4 @@
-"""annotations.sqlite: the patterns that people found, and the steps on the way to them. Rows are only ever added."""
+"""annotations.sqlite: people's annotations and their drafts. Rows are only ever added."""
 
 import os
 import sqlite3
@@ -17,8 +17,8 @@ from ffscope.study.folder import Study
 
 FILE = "annotations.sqlite"
 VERSION = 1
-_PATIENCE = 30.0  # seconds that one writer waits for the others
-Place = tuple[int, int]  # of a prefix: sentence, position
+_PATIENCE = 30.0  # seconds that a writer waits for others
+Place = tuple[int, int]  # sentence and position of a prefix
 _TABLES = {
     "annotation": """id INTEGER PRIMARY KEY AUTOINCREMENT, layer INTEGER NOT NULL, memory INTEGER NOT NULL,
         annotator TEXT NOT NULL, made TEXT NOT NULL, source TEXT NOT NULL""",
@@ -38,14 +38,14 @@ _DRAFT = """CREATE TABLE IF NOT EXISTS draft (id INTEGER PRIMARY KEY AUTOINCREME
 
 @dataclass(frozen=True)
 class Annotation:
-    """One memory, looked at by one person at one time. No pattern: the person looked and found none.
+    """One person's annotation of one memory at one time. Without patterns, the person found none.
 
-    `places` are the prefixes that were shown: rank → (sentence, position), which holds whatever ranks a later search gives.
+    `places` are the prefixes that were shown: rank → (sentence, position), which stays valid if a later search ranks differently.
     """
 
     annotator: str
     memory: Memory
-    made: str  # UTC, ISO 8601
+    time: str  # UTC, ISO 8601
     patterns: list[Pattern]
     places: dict[int, Place]
     source: str = "page"  # or "sheet": where it was written
@@ -56,35 +56,35 @@ class Annotation:
 
 
 def read(study: Study, memory: Memory | None = None) -> list[Annotation]:
-    """The newest annotation of every memory, or of one, by every person."""
+    """The newest annotation by every person of every memory, or of one."""
     newest = {(annotation.memory, annotation.annotator): annotation for annotation in history(study, memory)}
     return [newest[key] for key in sorted(newest)]
 
 
 def history(study: Study, memory: Memory | None = None) -> list[Annotation]:
-    """Everything that people wrote about a study's memories, or one of them, oldest first."""
-    with opened_if_there(study) as database:
+    """All annotations of a study's memories, or of one of them, oldest first."""
+    with opened_if_exists(study) as database:
         return [] if database is None else load(database, memory)
 
 
 def done_by(study: Study) -> dict[str, set[Memory]]:
-    """Who annotated, and which memories."""
-    found: dict[str, set[Memory]] = {}
-    with opened_if_there(study) as database:
+    """The memories that each person annotated."""
+    memories_by_annotator: dict[str, set[Memory]] = {}
+    with opened_if_exists(study) as database:
         query = "SELECT DISTINCT annotator, layer, memory FROM annotation ORDER BY annotator"
         for annotator, *memory in [] if database is None else database.execute(query):
-            found.setdefault(annotator, set()).add(Memory(*memory))
-    return found
+            memories_by_annotator.setdefault(annotator, set()).add(Memory(*memory))
+    return memories_by_annotator
 
 
 def annotators(study: Study) -> dict[str, int]:
-    """Who annotated, and how many memories."""
+    """The number of memories that each person annotated."""
     return {name: len(memories) for name, memories in done_by(study).items()}
 
 
 def insert(database: sqlite3.Connection, annotation: Annotation) -> None:
-    """Add one annotation with all that belongs to it."""
-    row = (*annotation.memory, annotation.annotator, annotation.made, annotation.source)
+    """Add one annotation with its prefixes and patterns."""
+    row = (*annotation.memory, annotation.annotator, annotation.time, annotation.source)
     query = "INSERT INTO annotation (layer, memory, annotator, made, source) VALUES (?, ?, ?, ?, ?)"
     number = database.execute(query, row).lastrowid
     shown = [(number, rank, *place) for rank, place in annotation.places.items()]
@@ -95,82 +95,88 @@ def insert(database: sqlite3.Connection, annotation: Annotation) -> None:
 
 
 def load(database: sqlite3.Connection, memory: Memory | None = None) -> list[Annotation]:
-    """Annotations, of all memories or one, in the order in which they were written: clocks may be wrong, numbers only grow."""
-    where, given = ("WHERE layer = ? AND memory = ?", memory) if memory else ("", ())
-    some = f"annotation IN (SELECT id FROM annotation {where})"
-    shown: dict[int, dict[int, Place]] = {}
-    for number, rank, *place in database.execute(f"SELECT * FROM shown WHERE {some} ORDER BY annotation, rank", given):
-        shown.setdefault(number, {})[rank] = (place[0], place[1])
+    """Annotations of all memories or one, in the order in which they were added. Clocks may be wrong, ids only grow."""
+    where, parameters = ("WHERE layer = ? AND memory = ?", memory) if memory else ("", ())
+    selection = f"annotation IN (SELECT id FROM annotation {where})"
+    places: dict[int, dict[int, Place]] = {}
+    for number, rank, *place in database.execute(
+        f"SELECT * FROM shown WHERE {selection} ORDER BY annotation, rank", parameters
+    ):
+        places.setdefault(number, {})[rank] = (place[0], place[1])
     covers: dict[tuple[int, int], list[int]] = {}
-    query = f"SELECT * FROM covered WHERE {some} ORDER BY annotation, pattern, rank"
-    for number, i, rank in database.execute(query, given):
+    query = f"SELECT * FROM covered WHERE {selection} ORDER BY annotation, pattern, rank"
+    for number, i, rank in database.execute(query, parameters):
         covers.setdefault((number, i), []).append(rank)
     patterns: dict[int, list[Pattern]] = {}
-    query = f"SELECT * FROM pattern WHERE {some} ORDER BY annotation, pattern"
-    for number, i, kind, description in database.execute(query, given):
+    query = f"SELECT * FROM pattern WHERE {selection} ORDER BY annotation, pattern"
+    for number, i, kind, description in database.execute(query, parameters):
         patterns.setdefault(number, []).append(Pattern(kind, description, tuple(covers.get((number, i), ()))))
     query = f"SELECT id, layer, memory, annotator, made, source FROM annotation {where} ORDER BY id"
     return [
-        Annotation(annotator, Memory(*name), made, patterns.get(number, []), shown.get(number, {}), source)
-        for number, *name, annotator, made, source in database.execute(query, given)
+        Annotation(annotator, Memory(*name), time, patterns.get(number, []), places.get(number, {}), source)
+        for number, *name, annotator, time, source in database.execute(query, parameters)
     ]
 
 
 @contextmanager
-def opened_if_there(study: Study) -> Iterator[sqlite3.Connection | None]:
-    """One moment of what people wrote, however many write meanwhile; None where nobody has."""
+def opened_if_exists(study: Study) -> Iterator[sqlite3.Connection | None]:
+    """A consistent view of the annotations, even while others write; None if there are none yet."""
     if not study.path(FILE).is_file():
         yield None
         return
-    with _opened(study, "rw") as database:  # a reader that may not write leaves files behind
+    with _opened(study, "rw") as database:  # a read-only connection would leave files behind
         database.execute("BEGIN")
-        yield database if _made(database, study.path(FILE)) else None
+        yield database if _has_tables(database, study.path(FILE)) else None
 
 
 @contextmanager
 def adding(study: Study) -> Iterator[sqlite3.Connection]:
-    """A transaction that others wait for: what is written in it is written whole or not at all."""
+    """A transaction for adding rows: all are written, or none. Other writers wait for it."""
     with _opened(study, "rwc") as database:
-        # Refused while another is at work, who then sets it; without it writing is as safe, but readers must wait.
+        # Fails while another connection is writing, which then sets it. Without it writing is just as safe, but readers wait.
         with suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode = WAL")
         with database:
             database.execute("BEGIN IMMEDIATE")
-            if not _made(database, study.path(FILE)):
-                _make(database)
+            if not _has_tables(database, study.path(FILE)):
+                _create_tables(database)
             yield database
 
 
 @contextmanager
 def _opened(study: Study, mode: str) -> Iterator[sqlite3.Connection]:
     file = study.path(FILE)
-    # Where nobody can write, nobody does: sqlite need not ask, and could not.
-    still = not os.access(study.folder, os.W_OK) and not study.path(f"{FILE}-wal").exists()
-    how = "mode=ro&immutable=1" if still and mode == "rw" else f"mode={mode}"
-    address = f"file:{quote(str(file.resolve()))}?{how}"
+    # In a read-only folder nobody writes, so sqlite needs no locks, which it could not create there.
+    read_only = not os.access(study.folder, os.W_OK) and not study.path(f"{FILE}-wal").exists()
+    options = "mode=ro&immutable=1" if read_only and mode == "rw" else f"mode={mode}"
+    address = f"file:{quote(str(file.resolve()))}?{options}"
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)) as database:
             database.execute("PRAGMA foreign_keys = ON")
             yield database
     except sqlite3.OperationalError as error:
-        raise StudyError(f"{file} cannot be used: {error}. Nothing was written: mend it and try again.") from error
+        raise StudyError(
+            f"{file} cannot be used: {error}. Nothing was written. Fix the cause and try again."
+        ) from error
     except sqlite3.DatabaseError as error:
         raise StudyError(
-            f"{file} cannot be read as annotations: {error}. Put back a copy of it, or move it away to begin anew."
+            f"{file} cannot be read as annotations: {error}. Restore a backup, or move it away to start afresh."
         ) from error
 
 
-def _made(database: sqlite3.Connection, file: Path) -> bool:
-    """Whether the tables are there; those of another program or of a newer ffscope are refused."""
+def _has_tables(database: sqlite3.Connection, file: Path) -> bool:
+    """Whether the tables exist; raises for the database of another program or of a newer ffscope."""
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise StudyError(f"{file} has schema {version}; this ffscope reads schema {VERSION}. Use a newer ffscope.")
     if not version and database.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise StudyError(f"{file} is another program's database. Move it away: annotations are kept under its name.")
+        raise StudyError(
+            f"{file} belongs to another program. Move it away: ffscope stores annotations under this name."
+        )
     return bool(version)
 
 
-def _make(database: sqlite3.Connection) -> None:
+def _create_tables(database: sqlite3.Connection) -> None:
     for table, columns in _TABLES.items():
         database.execute(f"CREATE TABLE {table} ({columns})")
     for table, verb in product(_TABLES, ("UPDATE", "DELETE")):
@@ -181,33 +187,33 @@ def _make(database: sqlite3.Connection) -> None:
     database.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def insert_draft(study: Study, annotator: str, memory: Memory, made: str, content: str) -> None:
-    """Keep a step on the way to an annotation."""
+def insert_draft(study: Study, annotator: str, memory: Memory, time: str, content: str) -> None:
+    """Add a draft of an annotation."""
     with adding(study) as database:
         database.execute(_DRAFT)
-        row = (*memory, annotator, made, content)
+        row = (*memory, annotator, time, content)
         database.execute("INSERT INTO draft (layer, memory, annotator, made, content) VALUES (?, ?, ?, ?, ?)", row)
 
 
 def draft_annotators(study: Study) -> set[str]:
-    """Who has taken steps."""
+    """The people who have drafts."""
     return {name for (name,) in _drafts(study, "SELECT DISTINCT annotator FROM draft", ())}
 
 
 def drafts_of(study: Study, annotator: str, memory: Memory, *, count: int) -> list[tuple[str, str]]:
-    """The last steps of a person on a memory, oldest first: when each was taken, and its content."""
+    """The latest drafts of a person for a memory, oldest first: the time and the content of each."""
     query = "SELECT made, content FROM draft WHERE annotator = ? AND layer = ? AND memory = ? ORDER BY id DESC LIMIT ?"
-    return [(made, content) for made, content in reversed(_drafts(study, query, (annotator, *memory, count)))]
+    return [(time, content) for time, content in reversed(_drafts(study, query, (annotator, *memory, count)))]
 
 
 def drafts_begun(study: Study, annotator: str) -> dict[Memory, str]:
-    """The memories on which a person has taken steps, and when the last was."""
+    """The memories for which a person has drafts, with the time of the latest."""
     query = "SELECT layer, memory, max(made) FROM draft WHERE annotator = ? GROUP BY layer, memory"
-    return {Memory(layer, memory): made for layer, memory, made in _drafts(study, query, (annotator,))}
+    return {Memory(layer, memory): time for layer, memory, time in _drafts(study, query, (annotator,))}
 
 
 def _drafts(study: Study, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    with opened_if_there(study) as database:
+    with opened_if_exists(study) as database:
         if database is None or not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'draft'").fetchone():
             return []
         return database.execute(query, parameters).fetchall()

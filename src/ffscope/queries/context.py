@@ -16,7 +16,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Context:
-    """A paragraph: the sentences of it that the study has, in their order."""
+    """A paragraph: those of its sentences that the study contains, in order."""
 
     title: str | None
     document: int
@@ -25,19 +25,21 @@ class Context:
 
 
 def context(where: Where, sentence: int) -> Context:
-    """The paragraph in which a sentence stands."""
+    """The paragraph that contains a sentence."""
     with reading(where) as tables:
         tables.study.need("triggers")
         count = tables.study.manifest["corpus"]["sentences"]
-        found = tables.row("SELECT document, paragraph FROM sentences WHERE sentence = ?", [min(sentence, 2**31 - 1)])
-        if found is None:
+        location = tables.row(
+            "SELECT document, paragraph FROM sentences WHERE sentence = ?", [min(sentence, 2**31 - 1)]
+        )
+        if location is None:
             raise InputError(f"There is no sentence {sentence}. The study has sentences 0 to {count - 1:,}.")
         rows = tables.rows(
             "SELECT sentence, text FROM sentences WHERE document = ? AND paragraph = ? ORDER BY sentence",
-            [found["document"], found["paragraph"]],
+            [location["document"], location["paragraph"]],
         )
-        titles = tables.rows("SELECT title FROM documents WHERE document = ?", [found["document"]])
-    return Context(titles[0][0] if titles else None, **found, sentences=[Sentence(*row) for row in rows])
+        titles = tables.rows("SELECT title FROM documents WHERE document = ?", [location["document"]])
+    return Context(titles[0][0] if titles else None, **location, sentences=[Sentence(*row) for row in rows])
 
 
 def tokens_of(where: Where, sentences: list[int]) -> dict[int, list[int]]:

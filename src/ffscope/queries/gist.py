@@ -1,20 +1,20 @@
-"""What a memory does, in one line."""
+"""A one-line summary of a memory."""
 
-from ffscope.queries.patterns import Found
+from ffscope.queries.patterns import AnnotatedPattern
 
 _TOKENS = 5
 
 
-def gist(patterns: list[Found] | None, promotes: list[str] | None, *, dead: bool) -> str:
-    """On what a memory fires and what it promotes: `Fires on: ends with “of” · promotes ␣which ␣whom`.
+def gist(patterns: list[AnnotatedPattern] | None, promotes: list[str] | None, *, dead: bool) -> str:
+    """What a memory fires on and what it promotes: `Fires on: ends with “of” · promotes ␣which ␣whom`.
 
-    `patterns` is None where nobody has searched for any, `promotes` where the values have not been read.
+    `patterns` is None before the patterns stage, `promotes` before the values stage.
     """
     parts = [_fires_on(patterns, dead=dead), _promotes(promotes)]
-    return " · ".join(part for part in parts if part) or "Its patterns and its value have not been read yet."
+    return " · ".join(part for part in parts if part) or "Its patterns and its value have not been computed yet."
 
 
-def _fires_on(patterns: list[Found] | None, *, dead: bool) -> str:
+def _fires_on(patterns: list[AnnotatedPattern] | None, *, dead: bool) -> str:
     if dead:
         return "Fires on: no prefix of the corpus"
     if patterns is None:

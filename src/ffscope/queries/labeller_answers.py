@@ -1,4 +1,4 @@
-"""labeller.sqlite: answers that were paid for, and batches of questions that are under way."""
+"""labeller.sqlite: answers that were paid for, and batches of questions in progress."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS batches (
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said, why it ended, and the tokens that were counted."""
+    """A model's answer, why it ended, and the numbers of tokens."""
 
     text: str
     finish: str
@@ -34,7 +34,7 @@ class Answer:
 
 
 class Job(NamedTuple):
-    """A batch of questions at the server: the file that holds them, and the batch, unless it may not have been started yet."""
+    """A batch of questions at the server: the file that holds them, and the batch, which is None if it may not have started yet."""
 
     file: str
     batch: str | None
@@ -42,16 +42,16 @@ class Job(NamedTuple):
 
 
 class Answers:
-    """Answers by what was asked: the model, the messages and the parameters, never the key or the address."""
+    """Answers by question: the model, the messages and the parameters, never the key or the address."""
 
     def __init__(self, file: Path) -> None:
         self.file, self._lock = file, Lock()
-        with self._one_sentence():
+        with self._as_labeller_error():
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         try:
-            with self._one_sentence():
+            with self._as_labeller_error():
                 self._database.execute("PRAGMA journal_mode = WAL")
-                self._database.execute("PRAGMA synchronous = FULL")  # an answer costs more than a write to the disk
+                self._database.execute("PRAGMA synchronous = FULL")  # an answer costs more than a disk write
                 self._database.executescript(_TABLES)
         except LabellerError:
             self.close()
@@ -61,14 +61,14 @@ class Answers:
         self._database.close()
 
     def get(self, name: str) -> Answer | None:
-        """The answer to a question that was asked before, by its digest."""
+        """The stored answer to a question, given by its digest."""
         rows = self._run(
             "SELECT answer, finish, prompt_tokens, completion_tokens FROM answers WHERE question = ?", name
         )
         return Answer(*rows[0]) if rows else None
 
     def put(self, name: str, model: str, answer: Answer) -> None:
-        """Keep an answer. It is on the disk when this returns."""
+        """Store an answer. It is on disk when this returns."""
         into = "INSERT OR REPLACE INTO answers (question, model, answer, finish, prompt_tokens, completion_tokens)"
         self._run(f"{into} VALUES (?, ?, ?, ?, ?, ?)", name, model, *astuple(answer))
 
@@ -78,24 +78,24 @@ class Answers:
         return Job(*rows[0]) if rows else None
 
     def put_job(self, job: Job, endpoint: str) -> None:
-        """Keep a batch, so that another run can fetch its answers."""
+        """Store a batch, so that another run can fetch its answers."""
         into = "INSERT OR REPLACE INTO batches (file, batch, endpoint, model)"
         self._run(f"{into} VALUES (?, ?, ?, ?)", job.file, job.batch, endpoint, job.model)
 
     def drop_job(self, job: Job) -> None:
-        """Forget a batch whose answers are kept, or will never come."""
+        """Remove a batch whose answers are stored, or will never come."""
         self._run("DELETE FROM batches WHERE file = ?", job.file)
 
     def _run(self, statement: str, *parameters: Any) -> list[tuple]:
-        with self._lock, self._one_sentence():
+        with self._lock, self._as_labeller_error():
             return self._database.execute(statement, parameters).fetchall()
 
     @contextmanager
-    def _one_sentence(self) -> Iterator[None]:
+    def _as_labeller_error(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
             raise LabellerError(
-                f"{self.file} does not keep the labeller's answers: {error}. Make room, or move the file away; what it held "
-                "is then asked for, and paid, again."
+                f"{self.file} cannot store the labeller's answers: {error}. Free disk space, or move the file away; the answers "
+                "in it are then requested, and paid for, again."
             ) from error

@@ -1,4 +1,4 @@
-"""What the last layer makes of the residual's predictions."""
+"""How the last layer changes the residual's predictions."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ffscope.queries.tables import Where, reading, spellings
 
 @dataclass(frozen=True)
 class LastLayerChange:
-    """One of the last layer's composition cases: what the residual predicted, and what the output does."""
+    """A composition case of the last layer: the residual's prediction and the output's."""
 
     text: str
     before: str
@@ -17,7 +17,7 @@ class LastLayerChange:
 
 
 def last_layer_changes(where: Where) -> list[LastLayerChange]:
-    """The sampled composition cases of the last layer, with their text and tokens."""
+    """The sampled composition cases of the last layer, with their text and predicted tokens."""
     with reading(where) as tables:
         rows = tables.rows(
             "SELECT text, residual_top, output_top, similarity, related "

@@ -1,4 +1,4 @@
-"""One layer: its memories side by side, and the layers beside each other."""
+"""The memories of one layer with their measures, and one row per layer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from ffscope.stages.registry import measures
 
 @dataclass(frozen=True)
 class LayerPage:
-    """The searched memories of a layer, column by column. Columns of stages that have not been done are not there."""
+    """The searched memories of a layer, column by column. Columns of stages that have not been run are absent."""
 
     layer: int
     layers: int
@@ -21,7 +21,7 @@ class LayerPage:
 
 
 LayerRow = dict[str, float | int | None]
-"""What the searched memories of a layer are like: how many there are, and the mean of every measure that declares one."""
+"""A summary of the searched memories of a layer: their number, and the mean of every measure that declares one."""
 
 
 def layer_page(where: Where, layer: int) -> LayerPage:
@@ -40,7 +40,7 @@ def layer_page(where: Where, layer: int) -> LayerPage:
 
 
 def measures_of(where: Where, memories: list[Memory]) -> dict[str, dict[str, Any]]:
-    """The measures of memories by their names; of a memory that was not searched there are none."""
+    """The measures of memories, by the names of the memories; memories that were not searched are absent."""
     with reading(where) as tables:
         answer = tables.execute(
             f"""
@@ -54,13 +54,15 @@ def measures_of(where: Where, memories: list[Memory]) -> dict[str, dict[str, Any
 
 
 def searched_layer(tables: Tables, layer: int) -> int:
-    """A layer that the study's model has and the search has not left out."""
+    """The layer, if the study's model has it and it was searched."""
     tables.study.need("triggers")
     count = len(tables.study.manifest["model"]["memories"])
     if not 0 <= layer < count:
         raise MemoryNameError(f"There is no layer {layer}. The study's model has layers 0 to {count - 1}.")
     if not tables.rows("SELECT 1 FROM memories WHERE layer = ? LIMIT 1", [layer]):
-        raise MemoryNameError(f"Layer {layer} was not searched: the search was restricted to other layers.")
+        raise MemoryNameError(
+            f"Layer {layer} was not searched: the search was restricted to other layers. Choose one of those."
+        )
     return layer
 
 
@@ -70,12 +72,12 @@ def searched_layers(tables: Tables) -> list[int]:
 
 
 def layer_rows(where: Where) -> list[LayerRow]:
-    """Every searched layer in one row; a mean is None where its stage has not been done."""
+    """One row for every searched layer; a mean is None if its stage has not been run."""
     with reading(where) as tables:
         tables.study.need("triggers")
-        known = measures_in(tables)
+        available = measures_in(tables)
         means = {measure.mean.name: measure for _, measure in measures().values() if measure.mean is not None}
-        columns = [mean(measure) if measure.name in known else "NULL" for measure in means.values()]
+        columns = [mean(measure) if measure.name in available else "NULL" for measure in means.values()]
         rows = tables.rows(
             f"""
             SELECT memories.layer, count(*), sum((memories.maximum <= 0)::INT), {", ".join(columns)}

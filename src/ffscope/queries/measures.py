@@ -1,4 +1,4 @@
-"""The measures of a memory, as the stages declare them, in SQL: what is selected, where it comes from, what it is compared by."""
+"""The measures of a memory that the stages declare, as SQL: expressions, columns and joins."""
 
 import logging
 from collections.abc import Container
@@ -15,73 +15,73 @@ _SQL_TYPES = {"real": "DOUBLE", "share": "DOUBLE", "count": "BIGINT", "answer": 
 
 
 def measures_in(tables: Tables) -> dict[str, Measure]:
-    """The measures that a study has, and that its tables can answer."""
-    known = {name: row for name, row in measures().items() if tables.study.has(row[0].name)}
-    return {name: measure for name, (stage, measure) in known.items() if _works(tables, stage, measure)}
+    """The measures whose stages a study has, and that its tables can compute."""
+    declared = {name: row for name, row in measures().items() if tables.study.has(row[0].name)}
+    return {name: measure for name, (stage, measure) in declared.items() if _works(tables, stage, measure)}
 
 
 def _works(tables: Tables, stage: Stage, measure: Measure) -> bool:
-    """Whether a measure can be asked for: one of another package may name what is not there, which must not cost the others."""
+    """Whether a measure can be computed. One of another package may name a missing column, which must not break the others."""
     if stage.name in built_in():
         return True
-    if measure.name not in tables.tried:
+    if measure.name not in tables.working_measures:
         try:
             tables.rows(f"SELECT {_shown(measure)} FROM memories {' '.join(_joins(stage, [measure]))} LIMIT 1")
-            tables.tried[measure.name] = True
+            tables.working_measures[measure.name] = True
         except StudyError as error:
             logger.warning("The measure %s of the stage %s is left out. %s", measure.name, stage.name, error)
-            tables.tried[measure.name] = False
-    return tables.tried[measure.name]
+            tables.working_measures[measure.name] = False
+    return tables.working_measures[measure.name]
 
 
 def measures_of_kind(*kinds: str) -> tuple[str, ...]:
-    """The names of the measures of some kinds."""
+    """The names of the measures of these kinds."""
     return tuple(name for name, (_, measure) in measures().items() if measure.kind in kinds)
 
 
 def expression(name: str) -> str:
-    """A measure as it is compared and sorted by."""
+    """The SQL expression by which a measure is compared and sorted."""
     return f"({measures()[name][1].sql})"
 
 
 def stage_of(name: str) -> str:
-    """The stage that makes a measure."""
+    """The stage that computes a measure."""
     return measures()[name][0].name
 
 
 def selected(tables: Tables) -> list[str]:
-    """The measures that a study has, as columns of a query."""
+    """The measures of a study, as columns of a query."""
     return [f"{_shown(measure)} AS {name}" for name, measure in measures_in(tables).items()]
 
 
 def mean(measure: Measure) -> str:
-    """A measure's mean over the rows of a group."""
+    """The SQL expression for the mean of a measure over a group of rows."""
     return f"avg(({measure.sql})::{'INT' if measure.kind == 'answer' else 'DOUBLE'})"
 
 
 def joined(tables: Tables, among: Container[str] | None = None) -> str:
-    """Where these columns come from: those of all stages, or of some."""
-    known = measures_in(tables)
+    """The FROM clause with the tables of these measures: of all stages, or of `among`."""
+    available = measures_in(tables)
     joins = []
     for name, stage in stages().items():
-        asked = [measure for measure in stage.measures if measure.name in known]
-        if asked and (among is None or name in among):
-            joins += _joins(stage, asked)
+        needed = [measure for measure in stage.measures if measure.name in available]
+        if needed and (among is None or name in among):
+            joins += _joins(stage, needed)
     return " ".join(["FROM memories", *joins])
 
 
-def _joins(stage: Stage, asked: list[Measure]) -> list[str]:
-    """What is joined to the memories for some measures of a stage: its table, and where the text of tokens comes from."""
+def _joins(stage: Stage, needed: list[Measure]) -> list[str]:
+    """The joins for some measures of a stage: its table, and the vocabulary for the text of tokens."""
     source = [] if stage.source == "memories" else [f"LEFT JOIN {stage.source} USING (layer, memory)"]
     return source + [
         f"LEFT JOIN vocabulary AS spelt_{measure.name} ON spelt_{measure.name}.token = ({measure.sql})"
-        for measure in asked
+        for measure in needed
         if measure.kind == "token"
     ]
 
 
 def _shown(measure: Measure) -> str:
-    """A measure as it is shown, of the type of its kind: a token by its text, no text longer than a page can bear."""
+    """The SQL expression for a measure as it is shown: tokens as text, long texts cut, other kinds cast to their type."""
     if measure.kind == "token":
         return f"left(spelt_{measure.name}.text, {LONGEST})"
     if measure.kind == "text":

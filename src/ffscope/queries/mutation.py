@@ -1,4 +1,4 @@
-"""What became of one memory's triggers when they lost a token."""
+"""How the coefficients of one memory's triggers change when a token is removed."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -12,7 +12,7 @@ REMOVED = ("first", "last", "random")
 
 @dataclass(frozen=True)
 class Change:
-    """The median change of the coefficient over so many triggers."""
+    """The median change of the coefficient over `count` triggers."""
 
     median: float
     count: int
@@ -33,14 +33,14 @@ class Mutated:
 
 @dataclass(frozen=True)
 class Mutation:
-    """What each removal did, all in all and trigger by trigger."""
+    """The effect of each removal, as medians and trigger by trigger."""
 
     summary: dict[str, Change]
     rows: list[Mutated]
 
 
 def mutation_of(where: Where, memory: Memory) -> Mutation | None:
-    """The mutations of one memory; None where it was not among those that were mutated."""
+    """The mutations of one memory; None if it was not mutated."""
     with reading(where) as tables:
         if not tables.study.has("mutation"):
             return None
@@ -53,14 +53,16 @@ def mutation_of(where: Where, memory: Memory) -> Mutation | None:
             memory,
         )
         spelt = spellings(tables, [row[3] for row in rows if row[3] is not None])
-    made = [Mutated(rank, removed, at, spelt.get(token, ""), *numbers) for rank, removed, at, token, *numbers in rows]
-    changes = {name: [row.change for row in made if row.removed == name] for name in REMOVED}
-    summary = {name: Change(median(found), len(found)) for name, found in changes.items() if found}
-    return Mutation(summary, made) if made else None
+    mutated = [
+        Mutated(rank, removed, at, spelt.get(token, ""), *numbers) for rank, removed, at, token, *numbers in rows
+    ]
+    changes = {name: [row.change for row in mutated if row.removed == name] for name in REMOVED}
+    summary = {name: Change(median(values), len(values)) for name, values in changes.items() if values}
+    return Mutation(summary, mutated) if mutated else None
 
 
 def mutation_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
-    """The mutations of one memory as a panel's table, each removal behind it; None where it was not mutated."""
+    """The mutations of one memory as the table of a panel, with all removals under `more`; None if it was not mutated."""
     mutation = mutation_of(where, memory)
     if mutation is None:
         return None

@@ -1,17 +1,17 @@
-"""Patterns of memories, by whoever says so (the paper's table 1)."""
+"""Patterns of memories, by all annotators (the paper's table 1)."""
 
 from dataclasses import dataclass
 
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import Pattern
 from ffscope.queries.annotations import read
-from ffscope.queries.prefixes import Trigger, listed, told
+from ffscope.queries.prefixes import Trigger, trigger_rows, with_text
 from ffscope.queries.tables import Tables, Where, reading
 
 
 @dataclass(frozen=True)
-class Found:
-    """A pattern of a memory, and who says so: the machine, a language model ("llm:…") or a person."""
+class AnnotatedPattern:
+    """A pattern of a memory with its annotator: the machine, a language model ("llm:…") or a person."""
 
     annotator: str
     kind: str
@@ -23,15 +23,15 @@ class Found:
 
 @dataclass(frozen=True)
 class PatternExample:
-    """A memory with its patterns, and three of the prefixes that the first of them covers."""
+    """A memory with its patterns, and three of the prefixes that its first pattern covers."""
 
     memory: str
-    patterns: list[Found]
+    patterns: list[AnnotatedPattern]
     triggers: list[Trigger]
 
 
 def pattern_examples(where: Where, count: int = 1) -> list[PatternExample]:
-    """So many memories of every layer, by lot, with the machine's patterns, each with three prefixes (the paper's table 1)."""
+    """`count` random memories per layer with the machine's patterns, each with three prefixes (the paper's table 1)."""
     with reading(where) as tables:
         tables.study.need("patterns")
         drawn = tables.rows(
@@ -41,28 +41,28 @@ def pattern_examples(where: Where, count: int = 1) -> list[PatternExample]:
             """,
             [tables.study.settings["seed"], count],
         )
-        made = []
+        examples = []
         for memory in (Memory(*row) for row in drawn):
-            found = _by_programs(tables, memory, "machine")
-            places = [row for row in listed(tables, "triggers", memory) if row[0] in found[0].covers[:3]]
-            made.append(PatternExample(str(memory), found, told(tables, places)))
-    return made
+            patterns = _by_programs(tables, memory, "machine")
+            places = [row for row in trigger_rows(tables, "triggers", memory) if row[0] in patterns[0].covers[:3]]
+            examples.append(PatternExample(str(memory), patterns, with_text(tables, places)))
+    return examples
 
 
-def patterns_of(tables: Tables, memory: Memory) -> list[Found] | None:
-    """What anyone says that a memory's triggers share; None where nobody has looked."""
-    people = read(tables.study, memory)
-    if not people and not tables.study.has("patterns"):
+def patterns_of(tables: Tables, memory: Memory) -> list[AnnotatedPattern] | None:
+    """The patterns of a memory by all annotators; None before the patterns stage, without annotations."""
+    annotations = read(tables.study, memory)
+    if not annotations and not tables.study.has("patterns"):
         return None
     programs = _by_programs(tables, memory) if tables.study.has("patterns") else []
     return programs + [
-        Found(one.annotator, said.kind, said.description, list(said.covers), None, None)
-        for one in people
-        for said in one.patterns
+        AnnotatedPattern(annotation.annotator, pattern.kind, pattern.description, list(pattern.covers), None, None)
+        for annotation in annotations
+        for pattern in annotation.patterns
     ]
 
 
-def _by_programs(tables: Tables, memory: Memory, annotator: str | None = None) -> list[Found]:
+def _by_programs(tables: Tables, memory: Memory, annotator: str | None = None) -> list[AnnotatedPattern]:
     rows = tables.rows(
         """
         SELECT annotator, kind, description, covers, p_value, detection FROM patterns
@@ -71,11 +71,11 @@ def _by_programs(tables: Tables, memory: Memory, annotator: str | None = None) -
         """,
         [*memory, annotator],
     )
-    return [Found(*row) for row in rows]
+    return [AnnotatedPattern(*row) for row in rows]
 
 
 def patterns_by_annotator(where: Where, memories: list[Memory]) -> dict[tuple[str, Memory], list[Pattern]]:
-    """The patterns of patterns.parquet, by who found them and where."""
+    """The rows of patterns.parquet, by annotator and memory."""
     with reading(where) as tables:
         rows = tables.rows(
             """
@@ -84,7 +84,7 @@ def patterns_by_annotator(where: Where, memories: list[Memory]) -> dict[tuple[st
             """,
             [[memory.layer for memory in memories], [memory.memory for memory in memories]],
         )
-    found: dict[tuple[str, Memory], list[Pattern]] = {}
+    patterns: dict[tuple[str, Memory], list[Pattern]] = {}
     for annotator, layer, memory, kind, description, covers in rows:
-        found.setdefault((annotator, Memory(layer, memory)), []).append(Pattern(kind, description, tuple(covers)))
-    return found
+        patterns.setdefault((annotator, Memory(layer, memory)), []).append(Pattern(kind, description, tuple(covers)))
+    return patterns

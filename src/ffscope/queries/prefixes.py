@@ -1,4 +1,4 @@
-"""Prefixes with their text: where triggers are, and what is written there."""
+"""Triggers and other prefixes: their places in the corpus, and their text."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from ffscope.memory_name import Memory
 from ffscope.queries.tables import Tables, Where, reading, spellings
 
-Place = tuple[int, int]  # of a prefix: sentence, position
+Place = tuple[int, int]  # sentence and position of a prefix
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """One trigger of a memory: its coefficient, where it is, and its text, cut before and after the trigger token.
+    """One trigger of a memory: its coefficient, its place, and its text, split before and after the trigger token.
 
-    `tokens` is the whole sentence token by token, also what the memory had not seen yet.
+    `tokens` is the whole sentence token by token, including what follows the trigger.
     """
 
     rank: int
@@ -29,18 +29,18 @@ class Trigger:
 
 
 def first_triggers(where: Where, memories: list[Memory], *, count: int) -> dict[Memory, list[Trigger]]:
-    """The first so many triggers of memories, with their text."""
+    """The top `count` triggers of memories, with their text."""
     with reading(where) as tables:
         rows = _first(tables, memories, count)
-        read = told(tables, [row[2:] for row in rows])
-    found: dict[Memory, list[Trigger]] = {memory: [] for memory in memories}
-    for row, trigger in zip(rows, read, strict=True):
-        found[Memory(*row[:2])].append(trigger)
-    return found
+        texts = with_text(tables, [row[2:] for row in rows])
+    triggers: dict[Memory, list[Trigger]] = {memory: [] for memory in memories}
+    for row, trigger in zip(rows, texts, strict=True):
+        triggers[Memory(*row[:2])].append(trigger)
+    return triggers
 
 
 def trigger_places(where: Where, memories: list[Memory], *, count: int) -> dict[Memory, dict[int, Place]]:
-    """Where the first so many triggers of memories are, by rank."""
+    """The places of the top `count` triggers of memories, by rank."""
     with reading(where) as tables:
         rows = _first(tables, memories, count)
     places: dict[Memory, dict[int, Place]] = {memory: {} for memory in memories}
@@ -50,9 +50,9 @@ def trigger_places(where: Where, memories: list[Memory], *, count: int) -> dict[
 
 
 def prefixes_at(where: Where, places: list[Place]) -> list[Trigger]:
-    """Any prefixes of the corpus, numbered from 1 and without a coefficient, with their text."""
+    """Arbitrary prefixes of the corpus with their text, numbered from 1 and with coefficient 0."""
     with reading(where) as tables:
-        return told(tables, [(number + 1, 0.0, *place) for number, place in enumerate(places)])
+        return with_text(tables, [(number + 1, 0.0, *place) for number, place in enumerate(places)])
 
 
 def _first(tables: Tables, memories: list[Memory], count: int) -> list[tuple[Any, ...]]:
@@ -66,14 +66,14 @@ def _first(tables: Tables, memories: list[Memory], count: int) -> list[tuple[Any
     )
 
 
-def listed(tables: Tables, table: str, memory: Memory) -> list[tuple[Any, ...]]:
+def trigger_rows(tables: Tables, table: str, memory: Memory) -> list[tuple[Any, ...]]:
     """Rank, coefficient, sentence and position of a memory's triggers."""
     query = f"SELECT rank, coefficient, sentence, position FROM {table} WHERE layer = ? AND memory = ? ORDER BY rank"
     return tables.rows(query, memory)
 
 
-def told(tables: Tables, places: list[tuple[Any, ...]]) -> list[Trigger]:
-    """Places (rank, coefficient, sentence, position) with their text."""
+def with_text(tables: Tables, places: list[tuple[Any, ...]]) -> list[Trigger]:
+    """Triggers for rows of rank, coefficient, sentence and position, with their text."""
     if not places:
         return []
     rows = tables.rows(
@@ -92,7 +92,7 @@ def _trigger(place: tuple[Any, ...], sentence: tuple[Any, ...], spelt: dict[int,
     rank, coefficient, number, position = place
     text, tokens, ends, after, title = sentence
     following = tokens[position + 1] if position + 1 < len(tokens) else after
-    # A tokenizer may not say where its tokens are; then their spellings stand for the text.
+    # If the tokenizer gives no offsets, the spellings of the tokens are used.
     pieces = _cut(text, ends) if ends else [spelt.get(token, f"#{token}") for token in tokens]
     token = pieces[position]
     return Trigger(
@@ -101,7 +101,7 @@ def _trigger(place: tuple[Any, ...], sentence: tuple[Any, ...], spelt: dict[int,
         sentence=number,
         position=position,
         before="".join(pieces[:position]),
-        # Half a character has no text of its own.
+        # Part of a character has no text.
         token=token if token.strip() else spelt.get(tokens[position], token),
         next_token=spelt.get(following, "") if following >= 0 else "",
         title=title,

@@ -1,4 +1,4 @@
-"""What a search through all memories needs, small enough to send with a page: patterns, promoted tokens, triggers' text."""
+"""A search index of all memories that is small enough to send with a page: patterns, promoted tokens, triggers' text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ _LONGEST_SENTENCE = 1000  # characters
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """Every searched memory, in order, with what it can be found by. Tokens and sentences are kept once, however often they occur.
+    """Every searched memory, in order, with what it can be found by. Tokens and sentences are stored once each.
 
     `patterns`: the machine's first pattern of each memory. `promotes`: the value's top tokens, as indices into `tokens`.
     `triggers`: the top triggers as pairs of an index into `sentences` and the length of the prefix, in UTF-16 units, as JavaScript
-    counts. A stage that has not been done leaves its lists empty.
+    counts. The lists of a stage that has not been run are empty.
     """
 
     memories: list[str]
@@ -49,7 +49,7 @@ _PATTERNS = f"""
 _PROMOTES = f"""
     SELECT coalesce(top_tokens[:{_TOKENS}], []) FROM memories LEFT JOIN values USING (layer, memory) ORDER BY layer, memory
 """
-# Where the tokenizer does not say where its tokens are, a trigger has seen its whole sentence.
+# If the tokenizer gives no offsets, a trigger is assumed to contain its whole sentence.
 _TOP_TRIGGERS = f"""
     SELECT layer, memory, sentence, coalesce(ends[position + 1], length(text))
     FROM triggers JOIN sentences USING (sentence) WHERE rank <= {_TRIGGERS} ORDER BY layer, memory, rank
@@ -70,7 +70,7 @@ def _promotes(tables: Tables) -> tuple[list[list[int]], list[str]]:
 
 
 def _triggers(tables: Tables) -> tuple[dict[tuple[int, int], list[tuple[int, int]]], list[str]]:
-    """The top triggers by memory, and the sentences that they are in."""
+    """The top triggers by memory, and their sentences."""
     sentences = dict(tables.rows(_SENTENCES))
     places = _places(sentences)
     triggers: dict[tuple[int, int], list[tuple[int, int]]] = {}

@@ -1,6 +1,6 @@
-"""The numbers that the report's figures count, as arrays, one item a row.
+"""The numbers behind the report's figures, as arrays with one item per row.
 
-What stands in the columns of one table is read with `Tables.columns` instead.
+Plain columns of a single table are read with `Tables.columns` instead.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ Columns = dict[str, np.ndarray]
 
 
 def mutation_changes(tables: Tables) -> Columns:
-    """Of every layer, removed token and memory: the sum of the changes (total) and their number (rows)."""
+    """For every layer, removed token and memory: the sum of the changes (total) and their number (rows)."""
     return tables.arrays(
         "SELECT layer, removed, memory, sum(change::DOUBLE) AS total, count(*) AS rows FROM mutation "
         "WHERE isfinite(change) GROUP BY ALL ORDER BY ALL"
@@ -19,7 +19,7 @@ def mutation_changes(tables: Tables) -> Columns:
 
 
 def memory_counts(tables: Tables) -> Columns:
-    """Of every searched layer: how many memories it has, and how many of them never fired (dead)."""
+    """For every searched layer: the number of its memories, and of those that never fired (dead)."""
     return tables.arrays(
         "SELECT layer, count(*) AS memories, count(*) - sum((maximum > 0)::INT) AS dead FROM memories "
         "GROUP BY 1 ORDER BY 1"
@@ -27,7 +27,7 @@ def memory_counts(tables: Tables) -> Columns:
 
 
 def sign_shares(tables: Tables) -> Columns:
-    """Of every searched layer: the shares of its coefficients that are below 0 (negative) and exactly 0 (zero)."""
+    """For every searched layer: the shares of its coefficients that are below 0 (negative) and exactly 0 (zero)."""
     return tables.arrays(
         "SELECT layer, sum(list_sum(histogram[1:22]))::DOUBLE / sum(seen) AS negative, "
         "sum(list_sum(histogram[23:23]))::DOUBLE / sum(seen) AS zero FROM memories GROUP BY 1"
@@ -35,7 +35,7 @@ def sign_shares(tables: Tables) -> Columns:
 
 
 def zero_matches(tables: Tables) -> Columns:
-    """Of every example and layer: whether no memory predicts what the layer does (none), beside the example's own columns."""
+    """For every example and layer: whether no memory predicts what the layer does (none), and the example's columns."""
     return tables.arrays(
         "SELECT example, layer, (matches = 0)::INT AS none, position, prediction FROM composition "
         "JOIN examples USING (example) WHERE matches IS NOT NULL ORDER BY layer, example"
@@ -43,7 +43,7 @@ def zero_matches(tables: Tables) -> Columns:
 
 
 def frequent_tokens(tables: Tables, count: int) -> list[int]:
-    """The most frequent tokens of the corpus, the most frequent first."""
+    """The most frequent tokens of the corpus, in descending order."""
     rows = tables.rows(
         "SELECT token FROM (SELECT unnest(tokens) AS token FROM sentences) GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT ?",
         [count],
@@ -52,29 +52,29 @@ def frequent_tokens(tables: Tables, count: int) -> list[int]:
 
 
 def residual_predictions(tables: Tables) -> Columns:
-    """Of every example and layer: whether the residual's top token is the model's final prediction (same)."""
+    """For every example and layer: whether the residual's top token is the model's final prediction (same)."""
     return tables.arrays(
         "SELECT layer, (residual_top = prediction)::INT AS same FROM refinement JOIN examples USING (example)"
     )
 
 
 def pattern_annotators(tables: Tables) -> list[str]:
-    """The programs that have a row in the table of patterns, by name."""
+    """The names of the programs that have rows in the table of patterns."""
     return [name for (name,) in tables.rows("SELECT DISTINCT annotator FROM patterns ORDER BY annotator")]
 
 
 def labelled_prefixes(tables: Tables, annotator: str) -> Columns:
-    """Every prefix that a program looked at, with its memory, how many patterns that has, and the kinds that cover the prefix."""
+    """Every prefix that a program examined, with its memory, the number of its patterns, and the kinds that cover the prefix."""
     stages = tables.study.manifest["stages"]
     labels = stages.get("labels", {})
-    in_vain = labels.get("without_pattern", []) if labels.get("annotator") == annotator else []
+    without_pattern = labels.get("without_pattern", []) if labels.get("annotator") == annotator else []
     return tables.arrays(
         """
         WITH mine AS (SELECT * FROM patterns WHERE annotator = $name),
-        looked AS (
+        examined AS (
             SELECT DISTINCT layer, memory FROM triggers
             WHERE $name = 'machine' OR (layer, memory) IN (SELECT (layer, memory) FROM mine)
-                OR list_contains($in_vain, 'L' || layer || '.' || memory)
+                OR list_contains($without_pattern, 'L' || layer || '.' || memory)
         ),
         counted AS (SELECT layer, memory, count(*) AS patterns FROM mine GROUP BY ALL),
         covered AS (
@@ -86,9 +86,9 @@ def labelled_prefixes(tables: Tables, annotator: str) -> Columns:
         )
         SELECT layer, memory, coalesce(patterns, 0) AS patterns, coalesce(shallow, false) AS shallow,
             coalesce(semantic, false) AS semantic
-        FROM triggers SEMI JOIN looked USING (layer, memory) LEFT JOIN counted USING (layer, memory)
+        FROM triggers SEMI JOIN examined USING (layer, memory) LEFT JOIN counted USING (layer, memory)
             LEFT JOIN kinds USING (layer, memory, rank)
         WHERE rank <= $triggers ORDER BY layer, memory, rank
         """,
-        {"name": annotator, "in_vain": in_vain, "triggers": stages["patterns"]["pattern_triggers"]},
+        {"name": annotator, "without_pattern": without_pattern, "triggers": stages["patterns"]["pattern_triggers"]},
     )

@@ -1,4 +1,4 @@
-"""Memories that are like one: those that fire on the same prefixes, and those whose values promote the same tokens."""
+"""Memories similar to a given one: with the same triggers, or with values that promote the same tokens."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from ffscope.queries.tables import Tables, Where, reading
 
 
 @dataclass(frozen=True)
-class Like:
-    """Another memory, and how many of `of` it shares."""
+class SimilarMemory:
+    """Another memory, and how many of the `of` triggers or tokens it shares."""
 
     memory: str
     shared: int
@@ -17,21 +17,21 @@ class Like:
 
 @dataclass(frozen=True)
 class Similar:
-    """The memories with most shared triggers (the same prefixes), and with most shared promoted tokens."""
+    """The memories that share most triggers (the same prefixes), and those that share most promoted tokens."""
 
-    triggers: list[Like]
-    tokens: list[Like]
+    triggers: list[SimilarMemory]
+    tokens: list[SimilarMemory]
 
 
 def similar(where: Where, memory: Memory, *, count: int = 10) -> Similar:
-    """The memories most like one, by triggers and by value; of equal ones the earlier comes first."""
+    """The memories most similar to one, by triggers and by value; ties in the order of the memories."""
     with reading(where) as tables:
         by_value = _sharing(tables, memory, "promoted", "token", count) if tables.study.has("values") else []
         return Similar(_sharing(tables, memory, "triggers", "sentence, position", count), by_value)
 
 
-def _sharing(tables: Tables, memory: Memory, table: str, columns: str, count: int) -> list[Like]:
-    """The memories that have most of a memory's rows in a table."""
+def _sharing(tables: Tables, memory: Memory, table: str, columns: str, count: int) -> list[SimilarMemory]:
+    """The memories that share most of a memory's rows in a table."""
     rows = tables.rows(
         f"""
         WITH mine AS (SELECT {columns} FROM {table} WHERE layer = $layer AND memory = $memory)
@@ -41,4 +41,4 @@ def _sharing(tables: Tables, memory: Memory, table: str, columns: str, count: in
         """,
         {**memory._asdict(), "count": count},
     )
-    return [Like(str(Memory(*row[:2])), *row[2:]) for row in rows]
+    return [SimilarMemory(str(Memory(*row[:2])), *row[2:]) for row in rows]

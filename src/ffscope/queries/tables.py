@@ -1,4 +1,4 @@
-"""A study's tables, open to be asked: read where they lie, or held in memory by whoever asks often."""
+"""A study's tables, open for queries: read from the files or, for many queries, loaded into memory."""
 
 import glob
 from collections.abc import Iterable, Iterator
@@ -17,102 +17,102 @@ from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import Vocabulary, by_spelling
 
-# Views of what questions have in common, with the tables that they need. Held in memory they are as quick as tables.
+# Views that several queries share, with the tables that they need. Loaded into memory they are as fast as tables.
 _DERIVED = {
-    # Every token that a value promotes most, with its rank, from 1.
+    # The top tokens of every value, with their ranks from 1.
     "promoted": (
         ("values",),
         """SELECT layer, memory, unnest(top_tokens) AS token, unnest(top_probs) AS probability,
             generate_subscripts(top_tokens, 1) AS rank FROM values""",
     ),
-    # The machine's first pattern of a memory, and the kinds of all of them.
+    # The machine's first pattern of a memory, and the kinds of all its patterns.
     "labelled": (
         ("patterns",),
         """SELECT layer, memory, count(*) AS patterns, arg_min(description, pattern) AS description,
             CASE WHEN count(DISTINCT kind) = 2 THEN 'both' ELSE min(kind) END AS kind
         FROM patterns WHERE annotator = 'machine' GROUP BY layer, memory""",
     ),
-    # As far as any trigger has read; all of it where the tokenizer does not say how far that is.
+    # Lower-case sentences up to the end of their last trigger; whole ones if the tokenizer gives no offsets.
     "lowered": (
         ("triggers", "sentences"),
         """SELECT sentence, lower(left(text, coalesce(ends[last + 1], length(text)))) AS text
         FROM sentences JOIN (SELECT sentence, max(position) AS last FROM triggers GROUP BY sentence) USING (sentence)""",
     ),
 }
-LONGEST = 200  # characters of a token that are shown: a vocabulary may hold any number of them
-_MOST_HELD = 2**29  # bytes of a file that is worth holding in memory; a larger one is read where it lies
+LONGEST = 200  # characters of a token that are shown: tokens can be of any length
+_MOST_HELD = 2**29  # bytes; larger files are not loaded into memory
 
 
 class Tables:
-    """Every table of a study under its name, for any number of threads."""
+    """All tables of a study by name, for any number of threads."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.tried: dict[str, bool] = {}  # measures of other packages, and whether they can be asked for
+        self.working_measures: dict[str, bool] = {}  # measures of other packages, and whether they can be computed
         self._database: Any = duckdb.connect()
         self._files = {Path(name).stem: study.path(name) for name in SCHEMAS if study.path(name).is_file()}
         for name, file in self._files.items():
             try:
-                # Escaped: a folder's own name may hold what duckdb would take for a pattern, and read other studies by it.
+                # Escaped: duckdb would read a folder name with wildcards as a pattern, and might open other studies.
                 self._database.read_parquet(glob.escape(str(file))).create_view(name)
             except duckdb.Error as error:
                 self.close()
                 raise StudyError(
-                    f"{file} cannot be read as a table: {str(error).splitlines()[0]}. Make that stage again."
+                    f"{file} cannot be read as a table: {str(error).splitlines()[0]}. Run that stage again."
                 ) from error
         for name, (needed, query) in _DERIVED.items():
             if all(map(self.has, needed)):
                 self._database.execute(f"CREATE VIEW {name} AS {query}")
 
-    def execute(self, query: str, asked: Any = None, **others: Any) -> Any:
-        """The answer to a query, to be fetched from. Each has a cursor of its own, since threads must not share one.
+    def execute(self, query: str, parameters: Any = None, **others: Any) -> Any:
+        """Run a query and return its cursor. Each query has a separate cursor, since threads must not share one.
 
-        `others` are arrow tables that the query may ask too, under their names.
+        `others` are arrow tables that the query may use, by name.
         """
         try:
             cursor = self._database.cursor()
             for name, table in others.items():
                 cursor.register(name, table)
-            return cursor.execute(query, asked)
+            return cursor.execute(query, parameters)
         except duckdb.Error as error:
-            said = str(error).splitlines()[0]
+            message = str(error).splitlines()[0]
             raise StudyError(
-                f"A table of {self.study.folder} cannot be read: {said}. Make the stage that wrote it again."
+                f"A table of {self.study.folder} cannot be read: {message}. Run the stage that wrote it again."
             ) from error
         except RuntimeError as error:
             if "interrupted" not in str(error).lower():
                 raise
-            raise KeyboardInterrupt from error  # as which Ctrl-C began
+            raise KeyboardInterrupt from error  # duckdb reports Ctrl-C as a RuntimeError
 
-    def rows(self, query: str, asked: Any = None) -> list[tuple[Any, ...]]:
-        """What a query finds."""
-        return self.execute(query, asked).fetchall()
+    def rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self.execute(query, parameters).fetchall()
 
-    def row(self, query: str, asked: Any = None) -> dict[str, Any] | None:
-        """The first row that a query finds, by its columns' names."""
-        answer = self.execute(query, asked)
-        found = answer.fetchone()
-        return None if found is None else dict(zip((column[0] for column in answer.description), found, strict=True))
+    def row(self, query: str, parameters: Any = None) -> dict[str, Any] | None:
+        """The first row of a query, by column name; None if there is none."""
+        cursor = self.execute(query, parameters)
+        values = cursor.fetchone()
+        return None if values is None else dict(zip((column[0] for column in cursor.description), values, strict=True))
 
-    def arrays(self, query: str, asked: Any = None) -> dict[str, np.ndarray]:
-        """The columns that a query gives, as arrays. Missing numbers are NaN, anything else that is missing is None."""
-        return {name: _array(column) for name, column in self.execute(query, asked).fetchnumpy().items()}
+    def arrays(self, query: str, parameters: Any = None) -> dict[str, np.ndarray]:
+        """The columns of a query as arrays. Missing numbers are NaN, other missing values are None."""
+        return {name: _array(column) for name, column in self.execute(query, parameters).fetchnumpy().items()}
 
     def columns(self, table: str, *names: str) -> dict[str, np.ndarray]:
-        """Columns of one table by their names, as `arrays` has them, the rows in the table's order."""
+        """Columns of one table as arrays, as `arrays` returns them, in the order of its rows."""
         return self.arrays(f"SELECT {', '.join(map(_quoted, names))} FROM {_quoted(table)}")
 
     def count(self, table: str) -> int:
-        """How many rows a table has."""
+        """The number of rows of a table."""
         return self.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0]
 
     def has(self, name: str) -> bool:
-        """Whether a table is there."""
+        """Whether the study has a table."""
         return name in self._files
 
     @cached_property
     def trigger_text(self) -> TriggerText:
-        """Where the text of every trigger is."""
+        """The places of all triggers' texts."""
         return TriggerText.read(self)
 
     @cached_property
@@ -121,11 +121,11 @@ class Tables:
         return by_spelling(text for (text,) in self.rows("SELECT text FROM vocabulary ORDER BY token"))
 
     def hold(self) -> None:
-        """Take the tables into memory, one after another; those who ask meanwhile are answered from the files."""
+        """Load the tables into memory, one after another; queries in the meantime read the files."""
         self._database.execute("CREATE SCHEMA held")
         cursor = self._database.cursor()
-        worth = [name for name, file in self._files.items() if file.stat().st_size <= _MOST_HELD]
-        for name in [*worth, *(name for name, (needed, _) in _DERIVED.items() if set(needed) <= set(worth))]:
+        small = [name for name, file in self._files.items() if file.stat().st_size <= _MOST_HELD]
+        for name in [*small, *(name for name, (needed, _) in _DERIVED.items() if set(needed) <= set(small))]:
             cursor.execute(f'CREATE TABLE held."{name}" AS SELECT * FROM main."{name}"')
             cursor.execute(f'CREATE OR REPLACE VIEW main."{name}" AS SELECT * FROM held."{name}"')
         if self.has("triggers"):
@@ -136,7 +136,7 @@ class Tables:
 
 
 def _quoted(name: str) -> str:
-    """A name as SQL spells it whatever it is: `case` is a column, and a word of the language."""
+    """A quoted SQL name, since columns such as `case` are keywords."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -149,12 +149,12 @@ def _array(column: Any) -> np.ndarray:
     return column.astype(column.dtype if column.dtype.kind == "f" else np.float64).filled(np.nan)
 
 
-Where = Tables | Study | Path | str  # whose tables are asked
+Where = Tables | Study | Path | str  # the study to query
 
 
 @contextmanager
 def reading(where: Where) -> Iterator[Tables]:
-    """The tables of a study, open within the block; those that are open already stay so."""
+    """The tables of a study, open within the block; tables that were already open stay open."""
     if isinstance(where, Tables):
         yield where
         return
@@ -166,7 +166,7 @@ def reading(where: Where) -> Iterator[Tables]:
 
 
 def checked(study: Study, memory: Memory) -> Memory:
-    """A memory that the study's model has."""
+    """The memory, if the study's model has it."""
     study.need("triggers")
     counts = study.manifest["model"]["memories"]
     if memory.layer >= len(counts):
@@ -178,6 +178,6 @@ def checked(study: Study, memory: Memory) -> Memory:
 
 
 def spellings(tables: Tables, tokens: Iterable[int]) -> dict[int, str]:
-    """Tokens as they are shown."""
+    """The texts of tokens as they are shown."""
     query = f"SELECT token, left(text, {LONGEST}) FROM vocabulary WHERE token IN (SELECT unnest(?::INT[]))"
     return dict(tables.rows(query, [sorted(set(tokens))]))

@@ -1,4 +1,4 @@
-"""Which triggers hold a text. A search goes through every trigger of every memory, so where they are is kept as plain arrays."""
+"""Finds the triggers that contain a text. A search visits every trigger of every memory, so their places are plain arrays."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +13,17 @@ _NOWHERE = np.iinfo(np.int32).max
 
 @dataclass(frozen=True)
 class TriggerText:
-    """Every trigger in the order layer, memory, rank: its sentence, and how many characters of that it has seen."""
+    """Every trigger in the order layer, memory, rank: its sentence, and the number of characters of the sentence up to its end."""
 
     sentence: Array
     reach: Array
-    first: Array  # where each memory's triggers begin
+    first: Array  # index of each memory's first trigger
     layer: Array
     memory: Array
 
     @classmethod
     def read(cls, tables: Any) -> "TriggerText":
-        """From a study's tables. Where the tokenizer does not say where its tokens are, a trigger has seen its whole sentence."""
+        """From a study's tables. If the tokenizer gives no offsets, a trigger is assumed to contain its whole sentence."""
         rows = tables.execute(
             """
             SELECT layer, memory, sentence, coalesce(ends[position + 1], length(text))::INT AS reach
@@ -36,26 +36,26 @@ class TriggerText:
         first = np.flatnonzero(starts)
         return cls(np.asarray(rows["sentence"]), np.asarray(rows["reach"]), first, layer[first], memory[first])
 
-    def holding(self, tables: Any, text: str) -> pa.Table:
-        """The memories with a trigger that holds this text, whatever its case: how many do, and the rank of the first."""
-        # Lowered by the same hand as the text: others make two letters of one.
+    def containing(self, tables: Any, text: str) -> pa.Table:
+        """The memories with triggers that contain this text, ignoring case: their number, and the rank of the first."""
+        # Lower-cased by duckdb like the sentences, since other implementations may give a different number of letters.
         query = "SELECT sentence, strpos(text, lower($text)) AS start, length(lower($text)) AS length FROM lowered WHERE start > 0"
-        found = tables.execute(query, {"text": text}).fetchnumpy()
-        sentences = np.asarray(found["sentence"])
+        occurrences = tables.execute(query, {"text": text}).fetchnumpy()
+        sentences = np.asarray(occurrences["sentence"])
         if not len(sentences) or not len(self.sentence):
-            return _answer(*(np.zeros(0, np.int32) for _ in range(4)))
-        # A sentence holds it by its first occurrence: the character at which that ends, by sentence.
+            return _table(*(np.zeros(0, np.int32) for _ in range(4)))
+        # The character at which the first occurrence ends, by sentence.
         ends = np.full(int(max(sentences.max(), self.sentence.max())) + 1, _NOWHERE, dtype=np.int32)
-        ends[sentences] = np.asarray(found["start"]) + np.asarray(found["length"]) - 1
-        holds = ends[self.sentence] <= self.reach
-        hits = np.add.reduceat(holds, self.first, dtype=np.int32)
-        here = hits > 0
-        # Ranks count from 1 within a memory: from its first trigger to the first that holds the text.
-        at = np.flatnonzero(holds)
-        best = at[np.searchsorted(at, self.first[here])] - self.first[here] + 1
-        return _answer(self.layer[here], self.memory[here], hits[here], best)
+        ends[sentences] = np.asarray(occurrences["start"]) + np.asarray(occurrences["length"]) - 1
+        contains = ends[self.sentence] <= self.reach
+        hits = np.add.reduceat(contains, self.first, dtype=np.int32)
+        matched = hits > 0
+        # Ranks count from 1 within a memory, so the difference from its first trigger gives the rank of the first match.
+        matching = np.flatnonzero(contains)
+        best = matching[np.searchsorted(matching, self.first[matched])] - self.first[matched] + 1
+        return _table(self.layer[matched], self.memory[matched], hits[matched], best)
 
 
-def _answer(layer: Array, memory: Array, hits: Array, best: Array) -> pa.Table:
+def _table(layer: Array, memory: Array, hits: Array, best: Array) -> pa.Table:
     columns = {"layer": layer, "memory": memory, "hits": hits, "best": best}
     return pa.table({name: pa.array(column, pa.int32()) for name, column in columns.items()})

@@ -1,22 +1,22 @@
-"""Values that are sure of a token, held against their keys' triggers (the paper's table 2)."""
+"""The most predictive values, compared with their keys' triggers (the paper's table 2)."""
 
 from dataclasses import dataclass
 
 from ffscope.memory_name import Memory
-from ffscope.queries.prefixes import Trigger, told
+from ffscope.queries.prefixes import Trigger, with_text
 from ffscope.queries.tables import Tables, Where, reading, spellings
 
 
 @dataclass(frozen=True)
 class PredictiveValue:
-    """A value that is sure of its first token, held against its key's triggers: the first that agrees, or else the first."""
+    """A value with a high maximum probability, and a trigger of its key: the first that agrees, or else the first."""
 
     memory: str
     max_prob: float
     prediction: str
     token: int
     triggers: int
-    precision: float | None  # None where the memory is dead
+    precision: float | None  # None if the memory is dead
     trigger: Trigger | None
 
 
@@ -34,7 +34,7 @@ def predictive_values(where: Where, count: int = 100) -> list[PredictiveValue]:
             [count],
         )
         spelt = spellings(tables, [row[3] for row in rows])
-        telling = _telling(tables, [(layer, memory, token) for layer, memory, _, token, _, _ in rows])
+        triggers_shown = _example_triggers(tables, [(layer, memory, token) for layer, memory, _, token, _, _ in rows])
     return [
         PredictiveValue(
             memory=str(Memory(layer, memory)),
@@ -43,14 +43,14 @@ def predictive_values(where: Where, count: int = 100) -> list[PredictiveValue]:
             token=token,
             triggers=triggers,
             precision=precision,
-            trigger=telling.get(Memory(layer, memory)),
+            trigger=triggers_shown.get(Memory(layer, memory)),
         )
         for layer, memory, max_prob, token, triggers, precision in rows
     ]
 
 
-def _telling(tables: Tables, wanted: list[tuple[int, int, int]]) -> dict[Memory, Trigger]:
-    """Of each memory with its value's token, the first trigger that this token follows, or else its first."""
+def _example_triggers(tables: Tables, wanted: list[tuple[int, int, int]]) -> dict[Memory, Trigger]:
+    """For each memory and top token of its value: the first trigger that this token follows, or else the first one."""
     rows = tables.rows(
         """
         SELECT layer, memory, rank, coefficient, sentence, position
@@ -58,6 +58,6 @@ def _telling(tables: Tables, wanted: list[tuple[int, int, int]]) -> dict[Memory,
             USING (layer, memory)
         QUALIFY row_number() OVER (PARTITION BY layer, memory ORDER BY next_token != token, rank) = 1
         """,
-        [[one[part] for one in wanted] for part in range(3)],
+        [[row[part] for row in wanted] for part in range(3)],
     )
-    return dict(zip((Memory(*row[:2]) for row in rows), told(tables, [row[2:] for row in rows]), strict=True))
+    return dict(zip((Memory(*row[:2]) for row in rows), with_text(tables, [row[2:] for row in rows]), strict=True))

@@ -1,1 +1,1 @@
-"""What a study shows: one module per figure (series, chart, sentence), and a page to read and send. No torch."""
+"""The report: one module per figure (series, chart, sentences, findings), and a page to read and send. No torch."""

@@ -23,12 +23,12 @@ def _series(source: Source) -> Entry:
         "memories": [source.model["memories"][layer] for layer in layers],
         "negative_share": negative,
         "zero_share": zero,
-        "signed": [None if some is None else some > 0 or none == 0 for some, none in zip(negative, zero, strict=True)],
+        "signed": [None if below is None else below > 0 or at == 0 for below, at in zip(negative, zero, strict=True)],
     }
 
 
 def _signs(source: Source, layers: list[int]) -> tuple[list[float | None], list[float | None]]:
-    """The shares of coefficients below 0 and at 0, by layer. None where none was searched."""
+    """The shares of coefficients below 0 and at 0, by layer. None for a layer that was not searched."""
     columns = sign_shares(source.tables)
     searched = columns["layer"].tolist()
     below, at = (dict(zip(searched, columns[name].tolist(), strict=True)) for name in ("negative", "zero"))
@@ -62,8 +62,8 @@ def _chart(entry: Entry) -> Any:
 def _sentence(entry: Entry) -> str:
     (low_at, low), (high_at, high) = peak(entry, "active", min), peak(entry, "active")
     text = (
-        f"The median example has {percent(low)} of the memories active in layer {low_at}, the fewest, and {percent(high)} "
-        f"in layer {high_at}, the most. In the paper it is 10 to 50 %, fewest in layer 10 of 16."
+        f"At the median example, the share of active memories is lowest in layer {low_at} ({percent(low)}) and highest in "
+        f"layer {high_at} ({percent(high)}). In the paper it is 10 to 50 %, lowest in layer 10 of 16."
     )
     return text + _effective(entry) if any(entry["signed"]) else text
 
@@ -71,21 +71,26 @@ def _sentence(entry: Entry) -> str:
 def _effective(entry: Entry) -> str:
     (low_at, low), (high_at, high) = peak(entry, "effective", min), peak(entry, "effective")
     return (
-        " This model's coefficients may be negative, or are never exactly 0, so that “active” says little: a negative "
-        "coefficient acts too, and a tiny one hardly at all. The effective number of memories is how many carry 90 % of "
-        f"Σ|m|·‖v‖ (diamonds): {low:,.0f} at the median example in layer {low_at}, the fewest, and {high:,.0f} of "
-        f"{entry['memories'][entry['layer'].index(high_at)]:,} in layer {high_at}, the most."
+        " In this model coefficients can be negative or are never exactly 0, so “active” says little: a negative coefficient "
+        "has an effect too, and a tiny one almost none. The diamonds show the effective number of memories instead: how many "
+        f"carry 90 % of Σ|coefficient|·‖value‖. Its median is {low:,.0f} in layer {low_at}, the lowest, and {high:,.0f} of "
+        f"{entry['memories'][entry['layer'].index(high_at)]:,} in layer {high_at}, the highest."
     )
 
 
 FIGURE = Figure(
     name="active",
     number=7,
-    title="Active memories of an example",
+    title="Active memories per example",
     stage="composition",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Box: the middle half of the examples, with the median as a black line. Thin line: 5 to 95 % of them. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
     labels={"active": _ACTIVE, "effective": _EFFECTIVE},
+    terms={"active": "A memory is active on an example if its coefficient is above 0."},
     paper=_PAPER,
 )

@@ -1,13 +1,13 @@
-"""Figure 4: how often a value's top token is the token after its key's first trigger."""
+"""Figure 4: how often a value's top token is the token after its key's top trigger."""
 
 from typing import Any
 
 from ffscope.queries.series import memory_counts
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
-from ffscope.report.wording import interval, peak, percent
+from ffscope.report.wording import compare, interval, peak, percent
 
-LABEL = "memories that agree with their first trigger"
+_LABEL = "memories that agree with their top trigger"
 _PAPER = {
     "agreement": [
         (1, 10, 0.0, 0.005),
@@ -40,41 +40,51 @@ def _series(source: Source) -> Entry:
 def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
-    return drawing.share_bars(entry, "agreement", LABEL, _PAPER, chance=entry["chance"])
+    return drawing.share_bars(entry, "agreement", "share of memories", _PAPER, chance=entry["chance"])
 
 
 def _sentence(entry: Entry) -> str:
     layer, best = peak(entry, "agreement")
-    most = (
-        f", and in layer {layer}, where most do, {percent(best)} (95 % interval {interval(entry, 'agreement', layer)})"
+    best_layer = (
+        f" The best layer is {layer} with {percent(best)} (95 % interval {interval(entry, 'agreement', layer)})."
         if best
         else ""
     )
     return (
-        f"{percent(entry['overall']['value'])} of {sum(entry['memories']):,} memories agree with their first "
-        f"trigger{most}; a random token would in {percent(entry['chance'])} (dashed). {entry['dead_in_all']:,} memories "
-        "never fired and have no trigger to agree with. In the paper agreement is close to 0 up to layer 10 of 16 and "
-        "rises to 3.5 %, where chance is 0.0004 %."
+        f"{percent(entry['overall']['value'])} of {sum(entry['memories']):,} memories agree with their top trigger."
+        f"{best_layer} A random token would agree in {percent(entry['chance'])}. {entry['dead_in_all']:,} memories never "
+        "fired, so they have no trigger and are not counted. In the paper, agreement is close to 0 up to layer 10 of 16 and "
+        "rises to 3.5 %; chance there is 0.0004 %."
     )
 
 
-def _headline(entry: Entry) -> str:
+def _findings(entry: Entry) -> list[Finding]:
     layer, best = peak(entry, "agreement")
-    return (
-        f"{percent(best)} of layer {layer}'s values rank highest what follows their first trigger, "
-        f"{best / entry['chance']:,.0f} times chance (paper: 3.5 %)"
-    )
+    chance = entry["chance"]
+    above = entry["series"]["agreement"]["low"][entry["layer"].index(layer)] > chance
+    return [
+        Finding(
+            "Agreement: value's top token = next token of the top trigger, best layer",
+            f"{percent(best)} in layer {layer}, {best / chance:,.0f} × chance",
+            "up to 3.5 %",
+            f"{'above chance' if above else 'not clearly above chance'}; {compare(best, 0.035, 0.035)}",
+        )
+    ]
 
 
 FIGURE = Figure(
     name="agreement",
     number=4,
-    title="Memories whose value ranks the first trigger's next token highest",
+    title="Agreement: value's top token = next token of the top trigger",
     stage="agreement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Bar: share of the layer's memories that agree. Whisker: 95 % interval. Dashed line: a random token. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
-    labels={"agreement": LABEL},
+    findings=_findings,
+    labels={"agreement": _LABEL},
     paper=_PAPER,
 )

@@ -18,12 +18,12 @@ Interval = tuple[float, float]
 
 
 def share(hits: int, count: int, generator: np.random.Generator) -> Interval:
-    """Of a share of rows."""
+    """The interval of a share of rows."""
     return _interval(generator.binomial(count, hits / count, DRAWS) / count)
 
 
 def median(values: Array, generator: np.random.Generator) -> Interval:
-    """Of a median: the middle value, or the lower of the two in the middle."""
+    """The interval of a median: of the middle value, or the lower of the two in the middle."""
     count = len(values)
     k = (count + 1) // 2
     ranks = np.minimum(generator.beta(k, count - k + 1, DRAWS) * count, count - 1).astype(np.int64)
@@ -31,13 +31,13 @@ def median(values: Array, generator: np.random.Generator) -> Interval:
 
 
 def mean_of_clusters(sums: Array, counts: Array, generator: np.random.Generator) -> Interval | tuple[None, None]:
-    """Of a mean over rows that come in clusters, given each cluster's sum and count; whole clusters are drawn.
+    """The interval of a mean over rows in clusters, from each cluster's sum and count; whole clusters are resampled.
 
-    A draw of clusters without rows has no mean; where there is no row at all there is no interval.
+    A resample without rows has no mean; without any rows there is no interval.
     """
     if not counts.any():
         return None, None
-    # Some draws at a time, since a model may have 100,000 memories.
+    # A few resamples at a time, since a model may have 100,000 memories.
     means = []
     for _ in range(0, DRAWS, _AT_ONCE):
         picked = generator.integers(len(sums), size=(_AT_ONCE, len(sums)))

@@ -1,11 +1,11 @@
-"""Figure 11: whether the residual, the feed-forward layer, both or neither predict what a layer's output does."""
+"""Figure 11: whether the residual, the feed-forward layer, both or neither have the output's top token."""
 
 from typing import Any
 
-from ffscope.cases import CASES
-from ffscope.report.figure import Entry, Figure
+from ffscope.cases import CASE_MEANINGS, CASES
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
-from ffscope.report.wording import mean, percent
+from ffscope.report.wording import compare, mean, percent
 
 _PAPER = {"residual": [(1, 16, 0.60, 0.85)]}
 
@@ -33,34 +33,50 @@ def _sentence(entry: Entry) -> str:
     smallest = sum(share == min(layer) for share, layer in zip(ffn, shares, strict=True))
     means = ", ".join(f"{case} {percent(mean(series['value']))}" for case, series in entry["series"].items())
     return (
-        f"On average over the layers: {means}. The residual's prediction stands alone as the largest case in {largest} of "
-        f"{len(shares)} layers; ffn is the smallest in {smallest}. In the paper residual is the largest everywhere, about "
-        "60 to 85 %, and ffn the smallest."
+        f"Mean shares over the layers: {means}. The residual case is the largest in {largest} of {len(shares)} layers; the "
+        f"ffn case is the smallest in {smallest}. In the paper, residual is the largest in every layer, about 60 to 85 %, and "
+        "ffn the smallest."
     )
 
 
-def _headline(entry: Entry) -> str:
-    residual, ffn = (mean(entry["series"][case]["value"]) for case in ("residual", "ffn"))
-    return (
-        f"the residual alone decides {percent(residual)} of the outputs, the feed-forward layer alone {percent(ffn)} "
-        "(paper: 60 to 85 %, few)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    means = {case: mean(series["value"]) for case, series in entry["series"].items()}
+    rarest = means["ffn"] == min(means.values())
+    return [
+        Finding(
+            "Output has the residual's top token, not the feed-forward layer's; mean over layers",
+            percent(means["residual"]),
+            "60 to 85 %",
+            compare(means["residual"], 0.60, 0.85),
+        ),
+        Finding(
+            "Output has the feed-forward layer's top token, not the residual's; mean over layers",
+            percent(means["ffn"]),
+            "the rarest of the four cases",
+            "rarest case, as in the paper" if rarest else "not the rarest case, unlike in the paper",
+        ),
+    ]
 
 
 FIGURE = Figure(
     name="cases",
     number=11,
-    title="Whose prediction the layer's output is",
+    title="Refinement cases: which component has the output's top token",
     stage="refinement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "One bar per layer. Its parts are the shares of examples in each of the four cases. The grey box is the paper's range for"
+        " the residual case."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={
-        "agreement": "examples where residual and layer both predict the output",
-        "residual": "examples where only the residual predicts the output",
-        "ffn": "examples where only the layer predicts the output",
-        "composition": "examples where neither predicts the output",
+        "agreement": "examples where residual and layer both have the output's top token",
+        "residual": "examples where only the residual has the output's top token",
+        "ffn": "examples where only the layer has the output's top token",
+        "composition": "examples where neither has the output's top token",
     },
+    terms={case: f"{CASE_MEANINGS[case][0].upper()}{CASE_MEANINGS[case][1:]}." for case in CASES},
     paper=_PAPER,
 )

@@ -1,4 +1,4 @@
-"""Which figures and tables the report has: those that the stages declare."""
+"""The report's figures and tables: those that the stages declare."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -25,18 +25,18 @@ def figures() -> dict[str, Figure]:
 
 
 def charted() -> dict[str, Figure]:
-    """Those that are drawn, in the paper's order; those that the paper does not have come last."""
+    """The figures with a chart, in the paper's order; those without a number in the paper come last."""
     return _numbered(row for row in figures().values() if row.chart is not None)
 
 
 def sections() -> dict[str, Figure]:
-    """Those that fill a section of the report with rows, in the same order."""
+    """The figures with a table in the report, in the same order."""
     return _numbered(row for row in figures().values() if row.rows is not None)
 
 
 @contextmanager
 def guarded(figure: Figure) -> Iterator[None]:
-    """Within the block, whatever goes wrong with a figure of another package costs that figure alone."""
+    """An error in a figure of another package leaves out that figure only."""
     try:
         yield
     except Exception as error:
@@ -46,14 +46,19 @@ def guarded(figure: Figure) -> Iterator[None]:
 
 
 def _figure(stage: str, path: str) -> Figure | None:
-    """The figure that a stage names; one that cannot be imported is left out, and the rest goes on."""
+    """The figure at a path that a stage names; None, with a warning, if another package's cannot be used."""
     try:
-        return resolve(path)
-    except (ImportError, AttributeError) as error:
+        figure = resolve(path)
+        if not isinstance(figure, Figure):
+            raise TypeError(f"expected a Figure, found {type(figure).__name__}")
+        if figure.chart is not None and not figure.how_to_read:
+            raise TypeError("it has a chart and no how_to_read")
+    except (ImportError, AttributeError, TypeError) as error:
         if path.startswith("ffscope."):
             raise
         logger.warning("The figure %s of the stage %s is left out: %s.", path, stage, error)
         return None
+    return figure
 
 
 def _numbered(rows: Iterable[Figure]) -> dict[str, Figure]:

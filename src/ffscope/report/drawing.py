@@ -1,4 +1,4 @@
-"""What figures are drawn with: axes, bars, boxes and the paper's ranges, as altair charts of an entry of the summary."""
+"""Parts of figures as altair charts: axes, bars, boxes and the paper's ranges, from an entry of the summary."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import altair as alt
 from ffscope.report.figure import PAPER_LAYERS, Entry, Stated
 
 _WIDTH, _HEIGHT = 460, 240
-# Okabe and Ito's colours, which the colour-blind tell apart; their lightness differs too, for print without colour.
+# Okabe and Ito's colours, distinct for the colour-blind; their lightness differs too, for print without colour.
 BLUE, SKY, YELLOW, BLACK, RED, GREEN, GREY = (
     "#0072B2",
     "#56B4E9",
@@ -23,9 +23,12 @@ Paper = Mapping[str, Sequence[Stated]]
 
 
 def titled(chart: Any, title: str) -> dict[str, Any]:
-    """A chart with its title, as all figures of ffscope look, as a vega-lite specification."""
+    """A chart with its title in the common style, as a vega-lite specification."""
     heading = alt.Title(title, anchor="start", fontWeight="normal", fontSize=13)
-    return _styled(chart.properties(title=heading)).to_dict()
+    spec = _styled(chart.properties(title=heading)).to_dict()
+    # altair has no option for it. Readers' fonts may be wider than the one measured here, so legends need room.
+    spec["config"]["legend"]["layout"] = {"margin": 30}
+    return spec
 
 
 def _styled(chart: Any) -> Any:
@@ -38,12 +41,12 @@ def _styled(chart: Any) -> Any:
 
 
 def _axis_layers(entry: Entry) -> list[int]:
-    """The layers on the axis: those of the entry, or of all panels that it is compared with."""
+    """The layers on the axis: those of the entry, or of all its panels."""
     return entry["axis_layers"] if "axis_layers" in entry else entry["layer"]
 
 
 def layer_axis(entry: Entry, field: str = "layer") -> Any:
-    """The x-axis of layers, over the entry's own."""
+    """The x-axis of layers."""
     layers = _axis_layers(entry)
     every = max(1, round((max(layers) - min(layers)) / 20))  # twenty labels fit
     axis = alt.Axis(values=layers[::every], format="d", grid=False)
@@ -52,13 +55,13 @@ def layer_axis(entry: Entry, field: str = "layer") -> Any:
 
 
 def bar_width(entry: Entry) -> float:
-    """Of a bar that leaves a gap to the next layer's."""
+    """The width of a bar, with a gap to the next layer's."""
     layers = _axis_layers(entry)
     return 0.7 * _WIDTH / (max(layers) - min(layers) + 1.2)
 
 
 def rows(entry: Entry, *names: str) -> Any:
-    """The series of an entry, one row for each layer and series."""
+    """The series of an entry, one row per layer and series."""
     values = [
         {"layer": layer, "series": name, **{part: numbers[i] for part, numbers in entry["series"][name].items()}}
         for name in names
@@ -70,10 +73,10 @@ def rows(entry: Entry, *names: str) -> Any:
 def paper_boxes(
     entry: Entry, paper: Paper, *, factor: float = 1.0, lowest: float = -1.0, strokes: Mapping[str, str] | None = None
 ) -> Any:
-    """What the paper states, as grey boxes at the same relative depth; a single number is a thin one. None: it states nothing."""
+    """The paper's ranges as grey boxes at the same relative depth; a single number is a thin box. None without ranges."""
     if not paper:
         return None
-    step = (entry["model_layers"] - 1) / (PAPER_LAYERS - 1)  # 0 for one layer, which is at no depth
+    step = (entry["model_layers"] - 1) / (PAPER_LAYERS - 1)  # 0 for one layer, which has no depth
     stated = [
         {
             "from": (start - 1) * step - 0.45 * max(step, 0.5),
@@ -108,7 +111,7 @@ def value_tooltip(value: str, form: str) -> list[Any]:
 
 
 def tooltip(value: str, *, percent: bool = True, series: str | None = None) -> list[Any]:
-    """Layer, value and interval of a mark, and which series it is of where there are several."""
+    """Layer, value and interval of a mark, and its series where there are several."""
     return [
         alt.Tooltip("layer:Q", format="d"),
         *([] if series is None else [alt.Tooltip("series:N", title=series)]),
@@ -117,16 +120,16 @@ def tooltip(value: str, *, percent: bool = True, series: str | None = None) -> l
 
 
 def layered(*charts: Any) -> Any:
-    """Charts over each other, each with colours of its own, in the size that all figures have; None is left out."""
-    some = [chart for chart in charts if chart is not None]
-    independent = alt.layer(*some).resolve_scale(color="independent", shape="independent")
+    """Charts on top of each other with independent colours, in the common size; None is skipped."""
+    layers = [chart for chart in charts if chart is not None]
+    independent = alt.layer(*layers).resolve_scale(color="independent", shape="independent")
     return independent.properties(width=_WIDTH, height=_HEIGHT)
 
 
 def share_bars(
     entry: Entry, series: str, label: str, paper: Paper | None = None, *, chance: float | None = None
 ) -> Any:
-    """Bars of a share by layer, with their intervals; the label is the axis's. `chance` is a dashed line."""
+    """Bars of a share by layer, with intervals and the label on the axis. `chance` is a dashed line."""
     base = alt.Chart(rows(entry, series)).encode(x=layer_axis(entry))
     y = alt.Y("value:Q", title=label, axis=alt.Axis(format="~%"))
     bars = base.mark_bar(color=BLUE, size=bar_width(entry)).encode(y=y, tooltip=tooltip(label))
@@ -139,9 +142,9 @@ def share_bars(
 
 
 def boxes(entry: Entry, series: str, y: Callable[[str], Any], paper: Any = None, *, percent: bool = True) -> Any:
-    """Boxes by layer: quartiles, the median with its interval, and 5 % to 95 %.
+    """Boxes by layer: quartiles, median, and 5 % to 95 %.
 
-    `y` gives the y-axis's encoding of a field, `paper` is what `paper_boxes` gives.
+    `y` gives the y-axis's encoding of a field; `paper` comes from `paper_boxes`.
     """
     base = alt.Chart(rows(entry, series)).encode(x=layer_axis(entry))
     quantiles = [
@@ -159,7 +162,7 @@ def boxes(entry: Entry, series: str, y: Callable[[str], Any], paper: Any = None,
 
 
 def stacked(entry: Entry, colours: Mapping[str, str], axis: str, legend: str, paper: Paper | None = None) -> Any:
-    """Bars by layer that add up to all, one part for each series that has a colour."""
+    """Stacked bars by layer, one part for each series with a colour."""
     names = list(colours)
     colour = alt.Color(
         "series:N",

@@ -1,4 +1,4 @@
-"""A figure or table of the report as one row: where its numbers come from, how it is drawn, what it says."""
+"""A figure or table of the report as one row: its numbers, its chart and its sentences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,23 +14,36 @@ Stated = tuple[int, int, float, float]
 PAPER_LAYERS, PAPER_VOCABULARY = 16, 270_000  # of the model that Geva et al. (2021) studied
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One row of the report's "In short": a quantity, its value in this model and in the paper, and how the two compare."""
+
+    finding: str  # the quantity
+    model: str  # its value in this model
+    paper: str  # its value in the paper
+    reading: str  # the comparison, in a few words
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A figure (with `chart`) or a table (with `rows`) of the report.
 
-    `series` gives its numbers from a study's tables, or None where they hold nothing for it. All else is made from these
-    numbers alone. `stage` is the stage whose table must have rows before `series` is asked; None: it looks for itself.
+    `series` computes its numbers from a study's tables, or gives None where the study has none. Everything else is made from
+    these numbers alone. `stage` names the stage whose table must have rows before `series` is called; without it, `series` is
+    always called.
     """
 
     name: str
-    title: str
+    title: str  # names the quantity
     series: Callable[[Source], Entry | None]
     sentence: Callable[[Entry], str]  # what it shows, and how that compares with the paper
     stage: str | None = None
     number: int | None = None  # in the paper: of a figure where there is a chart, else of a table
-    chart: Callable[[Entry], Any] | None = None  # an altair chart; whoever draws imports altair, not this row's module
-    headline: Callable[[Entry], str] | None = None  # its most telling number
-    rows: Callable[[Tables, Entry], Sequence[Any]] | None = None  # what fills its section of the report
-    template: str = "table.html.j2"  # of that section; this one takes rows that are dictionaries
-    labels: Mapping[str, str] = field(default_factory=dict)  # what series are called where people read them
+    chart: Callable[[Entry], Any] | None = None  # an altair chart; altair is imported only where it is drawn
+    how_to_read: str = ""  # one line on axes, bars, bands and boxes; a figure with a chart must have it
+    terms: Mapping[str, str] = field(default_factory=dict)  # words used only here, explained under it
+    findings: Callable[[Entry], Sequence[Finding]] | None = None  # its rows of "In short"
+    rows: Callable[[Tables, Entry], Sequence[Any]] | None = None  # of its table in the report
+    template: str = "table.html.j2"  # of that table; this one takes rows that are dictionaries
+    labels: Mapping[str, str] = field(default_factory=dict)  # names of the series for readers
     paper: Mapping[str, Sequence[Stated]] = field(default_factory=dict)  # by series

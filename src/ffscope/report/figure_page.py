@@ -1,4 +1,4 @@
-"""A figure as a page of its own: it answers the mouse, needs no network, and can run nothing but what draws it."""
+"""A figure as a separate interactive page. It needs no network and can run only the scripts that draw it."""
 
 import base64
 import hashlib
@@ -18,9 +18,9 @@ _STYLE = """
 
 
 def figure_page(title: str, spec: dict[str, Any]) -> str:
-    """The page of a vega-lite specification; the title is its heading."""
+    """The HTML page of a vega-lite specification, with the title as heading."""
     scripts = (vega_bundle(), _starter())
-    # By their hashes: nothing else that might get into the page is run or obeyed.
+    # Scripts and styles are allowed by hash, so nothing injected into the page takes effect.
     allowed = f"script-src {_hashes(*scripts)}; style-src {_hashes(_STYLE)}; img-src data:"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     return (

@@ -1,4 +1,4 @@
-"""How the measures of one layer's memories are distributed, drawn as the report's figures are."""
+"""Histograms of the measures of one layer's memories, in the style of the report's figures."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _BINS = 30
 
 
 def layer_histograms(page: LayerPage) -> list[tuple[str, str, dict[str, Any]]]:
-    """Name, title and specification of every histogram that the layer has numbers for."""
+    """Name, title and specification of every histogram that the layer has data for."""
     histograms = []
     for name, (_, measure) in measures().items():
         if measure.histogram is None:
@@ -26,7 +26,7 @@ def layer_histograms(page: LayerPage) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def _histogram(label: str, title: str, numbers: np.ndarray, scale: Any) -> dict[str, Any]:
-    """Counted here, so that a page is sent bins and not thousands of numbers."""
+    """Binned here, so that a page receives bins and not thousands of numbers."""
     import altair as alt
 
     from ffscope.report.drawing import BLUE, titled
@@ -53,7 +53,7 @@ def _histogram(label: str, title: str, numbers: np.ndarray, scale: Any) -> dict[
             ),
             x2="to:Q",
             y=alt.Y("memories:Q", title="memories"),
-            y2=alt.Y2Datum(0),  # else bars that span a range would have no foot
+            y2=alt.Y2Datum(0),  # without it, bars over a range have no baseline
             tooltip=tip,
         )
     )

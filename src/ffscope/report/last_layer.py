@@ -1,11 +1,11 @@
-"""What the last layer changes: its composition cases, and whether residual and output predict related tokens there."""
+"""Composition cases of the last layer, and whether residual and output predict related tokens there."""
 
 from ffscope.queries.last_layer import last_layer_changes
 from ffscope.report.figure import Entry, Figure
 from ffscope.report.series import Source
 from ffscope.report.wording import percent
 
-_PAPER_RELATED = 0.34  # of the cases, as people judged them
+_PAPER_RELATED = 0.34  # of the cases, judged by people
 
 
 def _series(source: Source) -> Entry:
@@ -20,18 +20,18 @@ def _series(source: Source) -> Entry:
 
 def _sentence(entry: Entry) -> str:
     if not entry["cases"]:
-        return "The last layer has no composition case among the examples."
+        return "None of the examples is a composition case in the last layer."
     return (
-        f"Of {entry['cases']:,} sampled composition cases of the last layer, {percent(entry['related']['value'])} go to a "
-        f"related token: one whose unembedding row has a cosine above {entry['related_above']:.2f} with the residual's "
-        "token's, which 5 % of random pairs have. People who judged 100 such cases for the paper called "
-        f"{percent(_PAPER_RELATED)} related. Read them below."
+        f"In {percent(entry['related']['value'])} of {entry['cases']:,} sampled composition cases of the last layer, the "
+        "tokens of residual and output are related: the cosine of their unembedding rows is above "
+        f"{entry['related_above']:.2f}, as for 5 % of random pairs. In the paper, people judged {percent(_PAPER_RELATED)} of "
+        "100 such cases related."
     )
 
 
 FIGURE = Figure(
     name="last_layer",
-    title="What the last layer changes",
+    title="Composition cases in the last layer",
     stage="refinement",
     series=_series,
     sentence=_sentence,

@@ -7,9 +7,9 @@ import numpy as np
 
 from ffscope.queries.series import mutation_changes
 from ffscope.report import bootstrap
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Series, Source
-from ffscope.report.wording import ends, mean, percent
+from ffscope.report.wording import by_depth, compare, ends, mean, percent, trend
 
 _PAPER = {
     "first": [(1, 16, -0.15, -0.10)],
@@ -67,31 +67,46 @@ def _chart(entry: Entry) -> Any:
 def _sentence(entry: Entry) -> str:
     (first_at, bottom), (last_at, top) = ends(entry, "last")
     first, random = (mean(entry["series"][name]["value"]) for name in ("first", "random"))
-    way = (
+    comparison = (
         ""
         if first_at == last_at
-        else ", so less in upper layers"
+        else ", so less in the highest layer"
         if abs(top) < abs(bottom)
-        else ", so no less in upper layers"
+        else ", so no less in the highest layer"
     )
     return (
         f"Removing the last token changes the coefficient by {percent(bottom)} in layer {first_at} and by "
-        f"{percent(top)} in layer {last_at}{way}; removing the first changes it by {percent(first)} on average over the "
-        f"layers, a random one by {percent(random)}. In the paper the last token costs 65 to 70 % in the lowest layer and "
-        "about 20 % in the highest, the first 10 to 15 %, a random one 15 to 20 %. "
-        f"{entry['forward_tokens']:,} tokens were run for this, where one run for each mutation takes "
+        f"{percent(top)} in layer {last_at}{comparison}. Averaged over the layers, removing the first token changes it by "
+        f"{percent(first)}, removing a random token by {percent(random)}. In the paper, removing the last token lowers it by 65 "
+        "to 70 % in the lowest layer and by about 20 % in the highest; the first token, by 10 to 15 %; a random one, by 15 to "
+        f"20 %. This took {entry['forward_tokens']:,} tokens of forward passes; one pass for each mutation would take "
         f"{entry['plain_tokens']:,}."
     )
 
 
-def _headline(entry: Entry) -> str:
-    (first_at, bottom), (last_at, top) = ends(entry, "last")
-    first = mean(entry["series"]["first"]["value"])
-    return (
-        f"without its last token a trigger's coefficient changes by {percent(bottom)} in layer {first_at} and "
-        f"{percent(top)} in layer {last_at}; without its first by {percent(first)} "
-        "(paper: −70 to −65 %, −20 %; −15 to −10 %)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    lowest, highest = ends(entry, "last")
+    drops = [(layer, -change) for layer, change in (lowest, highest)]
+    first, last = (mean(entry["series"][name]["value"]) for name in ("first", "last"))
+    least = "matters less than the last, as" if abs(first) < abs(last) else "matters no less than the last, unlike"
+    return [
+        Finding(
+            "Change in coefficient without the trigger's last token",
+            by_depth(lowest, highest),
+            "−70 to −65 % in the lowest layer, −20 % at the top",
+            f"drop {trend(*drops, expected='falls', top=(0.20, 0.20))}",
+        ),
+        Finding(
+            "Change in coefficient without the trigger's first token, mean over layers",
+            percent(first),
+            "−15 to −10 %",
+            f"first token {least} in the paper; {_drop(first, 0.10, 0.15)}",
+        ),
+    ]
+
+
+def _drop(change: float, low: float, high: float) -> str:
+    return f"drop {compare(-change, low, high)}"
 
 
 FIGURE = Figure(
@@ -101,8 +116,12 @@ FIGURE = Figure(
     stage="mutation",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Each line is the mean change in coefficient when one token of the trigger is removed: −50 % means that half of it is"
+        " left. Bands are 95 % intervals; grey boxes are the paper's ranges, framed in the colour of their line."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={
         "first": "change in coefficient without the first token",
         "last": "change in coefficient without the last token",

@@ -1,4 +1,4 @@
-"""Figure 5: the rank that a value gives the token after its key's first trigger."""
+"""Figure 5: the rank that a value gives the token after its key's top trigger."""
 
 from typing import Any
 
@@ -41,20 +41,23 @@ def _sentence(entry: Entry) -> str:
     layer, best = peak(entry, "next_rank", min)
     (first_at, bottom), (last_at, top) = ends(entry, "next_rank")
     return (
-        f"The token that follows a memory's first trigger has the median rank {bottom:,.0f} of {entry['vocabulary']:,} in "
-        f"layer {first_at}'s values, {top:,.0f} in layer {last_at}'s and at best {best:,.0f}, in layer {layer}. In the "
-        "paper the median falls from 10,000 to 15,000 of 270,000 in the lower layers to below 2,000 in the upper ones; "
-        "the boxes are scaled to this vocabulary."
+        f"The median rank of the token after the top trigger is {bottom:,.0f} of {entry['vocabulary']:,} in layer "
+        f"{first_at} and {top:,.0f} in layer {last_at}; the best layer is {layer} with {best:,.0f}. In the paper, the median "
+        "is 10,000 to 15,000 of 270,000 in the lower layers and below 2,000 in the upper ones."
     )
 
 
 FIGURE = Figure(
     name="next_rank",
     number=5,
-    title="Rank of the first trigger's next token in the value",
+    title="Rank of the top trigger's next token in the value",
     stage="agreement",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Box: the middle half of the memories, with the median as a black line. Thin line: 5 to 95 % of them. Rank 1 is the "
+        "top token; the axis is logarithmic. Grey boxes: the paper, scaled to this vocabulary."
+    ),
     sentence=_sentence,
     labels={"next_rank": _LABEL},
     paper=_PAPER,

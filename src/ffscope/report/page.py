@@ -1,4 +1,4 @@
-"""report.html: one page with everything a study shows, which needs no network and no other file."""
+"""report.html: one page with everything a study shows. It needs no network and no other file."""
 
 import base64
 import time
@@ -9,6 +9,7 @@ from typing import Any
 
 import jinja2
 
+from ffscope.glossary import GLOSSARY
 from ffscope.options.report import ReportOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries.tables import reading
@@ -16,20 +17,20 @@ from ffscope.report.catalogue import charted, guarded, sections
 from ffscope.report.command import reproduce
 from ffscope.report.drawn_figure import FORMS, DrawnFigure, draw_all
 from ffscope.report.figure import Entry, Figure
-from ffscope.report.patterns import of_annotators
-from ffscope.report.summary import headlines, sentence, write_summary
+from ffscope.report.patterns import select_annotators
+from ffscope.report.summary import findings, sentence, write_summary
 from ffscope.report.wording import percent
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.public import public, public_name
 from ffscope.tokens import visible
 
-_SHOWN = 60  # characters of a trigger
+_PREFIX_LENGTH = 60  # characters of a prefix in a table
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table of the page, as its template takes it; without an entry the study has nothing for it."""
+    """A table of the page, as its template takes it; without an entry the study has no data for it."""
 
     figure: Figure
     entry: Entry | None = None
@@ -40,13 +41,13 @@ class Section:
 def write_report(
     study: Study, *, annotators: list[str] | None = None, bare: bool = False, progress: ProgressCallback = no_progress
 ) -> Path:
-    """Leave summary.json, figures/ and report.html in a study; gives the page's path.
+    """Write summary.json, figures/ and report.html into a study; returns the page's path.
 
-    Figure 2 is of some annotators or all. `bare` keeps titles out of the files in figures/; the page has them all the same.
+    Figure 2 shows these annotators, by default all. `bare` leaves titles out of the files in figures/.
     """
     study.need("triggers")
     start = time.perf_counter()
-    summary = of_annotators(write_summary(study), annotators)
+    summary = select_annotators(write_summary(study), annotators)
     drawn = draw_all(summary)
     study.make_folder("figures")
     for number, figure in enumerate(drawn):
@@ -69,14 +70,17 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[DrawnFigure]) -> st
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=percent, seen=lambda text: visible(str(text), longest=None), tail=_tail)
+    environment.filters.update(
+        percent=percent, visible=lambda text: visible(str(text), longest=None), tail=_tail, unbroken=_unbroken
+    )
     columns = _columns(summary)
     return environment.get_template("page.html.j2").render(
         manifest=study.manifest,
         name=public_name(study.manifest["model"]["source"] or study.manifest["model"]["family"]),
         summary=summary,
-        headlines=headlines(summary),
-        figures=[(figure, sentence(figure.name, summary), _image(figure)) for figure in drawn],
+        glossary=GLOSSARY,
+        findings=findings(summary),
+        figures=[(charted()[figure.name], sentence(figure.name, summary), _image(figure)) for figure in drawn],
         sections=_sections(study, summary),
         columns=columns,
         layers=sorted({layer for _, values in columns for layer in values}),
@@ -86,32 +90,37 @@ def _page(study: Study, summary: dict[str, Any], drawn: list[DrawnFigure]) -> st
 
 
 def _sections(study: Study, summary: dict[str, Any]) -> list[Section]:
-    shown = []
+    filled = []
     with reading(study) as tables:
         for name, figure in sections().items():
             assert figure.rows is not None
             entry = summary.get(name)
             if entry is None:
-                shown.append(Section(figure))
+                filled.append(Section(figure))
                 continue
             with guarded(figure):
-                shown.append(Section(figure, entry, figure.sentence(entry), figure.rows(tables, entry)))
-    return shown
+                filled.append(Section(figure, entry, figure.sentence(entry), figure.rows(tables, entry)))
+    return filled
 
 
 def _image(figure: DrawnFigure) -> str:
-    """As an image of its own: names inside one drawing do not meet those of another, and nothing in it can run."""
-    return "data:image/svg+xml;base64," + base64.b64encode(figure.svg().encode()).decode()
+    """A data URL: ids inside one SVG cannot clash with another's, and no script in it can run. The caption has the title."""
+    return "data:image/svg+xml;base64," + base64.b64encode(figure.bare().svg().encode()).decode()
 
 
 def _tail(text: str) -> str:
-    shown = visible(text, longest=None)
-    return shown if len(shown) <= _SHOWN else "…" + shown[-_SHOWN:]
+    escaped = visible(text, longest=None)
+    return escaped if len(escaped) <= _PREFIX_LENGTH else "…" + escaped[-_PREFIX_LENGTH:]
+
+
+def _unbroken(text: str) -> str:
+    """The text with a number and its percent sign on one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def _columns(summary: dict[str, Any]) -> list[tuple[str, dict[int, Any]]]:
-    """What every series is called and its values by layer, those first that begin in the lowest layers."""
-    # Those that look for themselves, as the patterns of people do, come behind those of the stages.
+    """The label of every series and its values by layer; series that begin in the lowest layers come first."""
+    # Figures without a stage, such as people's patterns, come after those of the stages.
     rows = sorted((figure for name, figure in charted().items() if name in summary), key=lambda row: row.stage is None)
     columns = [
         (row.labels.get(series, series), dict(zip(summary[row.name]["layer"], numbers["value"], strict=True)))

@@ -1,4 +1,4 @@
-"""Table 1: patterns of some memories, with prefixes that they cover."""
+"""Table 1: patterns of some memories, with triggers that they cover."""
 
 from ffscope.queries.patterns import pattern_examples
 from ffscope.report.figure import Entry, Figure
@@ -16,15 +16,15 @@ def _series(source: Source) -> Entry:
 
 def _sentence(entry: Entry) -> str:
     return (
-        f"{entry['count']:,} memories, one of every layer, by lot: their patterns, and three of the prefixes that the first "
-        "covers."
+        f"{entry['count']:,} memories, one drawn at random from every layer, with their patterns and three of the triggers "
+        "that the first pattern covers."
     )
 
 
 FIGURE = Figure(
     name="pattern_examples",
     number=1,
-    title="Patterns",
+    title="Pattern examples, one memory per layer",
     stage="patterns",
     series=_series,
     sentence=_sentence,

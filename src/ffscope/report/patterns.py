@@ -1,4 +1,4 @@
-"""Figure 2: what the prefixes of memories share, by whoever says so."""
+"""Figure 2: the shares of triggers that have a pattern, for each annotator."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from ffscope.patterns.pattern import MACHINE
 from ffscope.queries.annotations import Annotation, read
 from ffscope.queries.series import labelled_prefixes, pattern_annotators
 from ffscope.report import bootstrap
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Columns, Source
-from ffscope.report.wording import ends, percent
+from ffscope.report.wording import by_depth, compare, ends, percent, trend
 from ffscope.study.folder import Study
 from ffscope.tokens import visible
 
@@ -22,11 +22,11 @@ _PAPER_PATTERNS = 3.6  # of a memory
 
 
 def _series(source: Source) -> Entry | None:
-    """Asked of every study: people may have looked where the machine has not."""
+    """Computed for every study: people may have annotated where the machine has not."""
     annotators = _by_annotator(source)
     if not annotators:
         return None
-    first = next(iter(annotators.values()))  # the machine, where it has looked
+    first = next(iter(annotators.values()))  # the machine, if it has labelled
     encoder = source.study.manifest["stages"].get("patterns", {}).get("encoder")
     return {**first, "annotators": annotators, "encoder": encoder}
 
@@ -39,36 +39,38 @@ def _by_annotator(source: Source) -> dict[str, Entry]:
             shares[name] = _shares(labelled_prefixes(source.tables, name), source.generator)
     annotations = read(source.study)
     for name in sorted({annotation.annotator for annotation in annotations}):
-        own = [annotation for annotation in annotations if annotation.annotator == name]
-        shares[name] = _shares(_written(own), source.generator)
+        by_name = [annotation for annotation in annotations if annotation.annotator == name]
+        shares[name] = _shares(_annotated_prefixes(by_name), source.generator)
     return shares
 
 
-def beside(study: Study, entry: Entry, annotator: str) -> Entry | None:
-    """The machine's entry of the summary, and beside it what a person has written by now; None: neither has looked."""
-    shares = {name: some for name, some in entry.get("annotators", {}).items() if name == MACHINE}
-    own = [annotation for annotation in read(study) if annotation.annotator == annotator]
-    if own:
-        shares[annotator] = _shares(_written(own), np.random.default_rng(study.settings["seed"]))
+def with_annotator(study: Study, entry: Entry, annotator: str) -> Entry | None:
+    """The machine's entry of the summary, joined by one annotator's as written so far; None where there is neither."""
+    shares = {name: entry for name, entry in entry.get("annotators", {}).items() if name == MACHINE}
+    annotations = [annotation for annotation in read(study) if annotation.annotator == annotator]
+    if annotations:
+        shares[annotator] = _shares(_annotated_prefixes(annotations), np.random.default_rng(study.settings["seed"]))
     if not shares:
         return None
     return {"model_layers": study.manifest["model"]["layers"], **next(iter(shares.values())), "annotators": shares}
 
 
-def of_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
-    """A summary with the patterns of some annotators alone; None: of all."""
+def select_annotators(summary: dict[str, Any], annotators: list[str] | None) -> dict[str, Any]:
+    """A summary with the patterns of these annotators only; None: of all."""
     if annotators is None or "patterns" not in summary:
         return summary
     entry = summary["patterns"]
     missing = [name for name in annotators if name not in entry["annotators"]]
     if missing:
-        raise StudyError(f"{missing[0]!r} has no patterns here. Those who have: {', '.join(entry['annotators'])}.")
+        raise StudyError(
+            f"{missing[0]!r} has no patterns here. Annotators with patterns: {', '.join(entry['annotators'])}."
+        )
     chosen = {name: entry["annotators"][name] for name in annotators}
     return {**summary, "patterns": {**entry, **next(iter(chosen.values())), "annotators": chosen}}
 
 
-def _written(annotations: list[Annotation]) -> Columns:
-    """The columns of `labelled_prefixes`, as one person wrote it."""
+def _annotated_prefixes(annotations: list[Annotation]) -> Columns:
+    """The columns of `labelled_prefixes` for one person's annotations."""
     rows = [
         (
             annotation.memory.layer,
@@ -85,7 +87,7 @@ def _written(annotations: list[Annotation]) -> Columns:
 
 
 def _shares(columns: Columns, generator: np.random.Generator) -> dict[str, Any]:
-    """Figure 2 of one annotator; memories are drawn whole, since the prefixes of one are alike."""
+    """Figure 2 for one annotator. Whole memories are resampled, since the triggers of one are alike."""
     shallow, semantic = columns["shallow"].astype(bool), columns["semantic"].astype(bool)
     kinds = {"shallow": shallow & ~semantic, BOTH: shallow & semantic, "semantic": ~shallow & semantic}
     kinds[NOT_COVERED] = ~shallow & ~semantic
@@ -115,7 +117,7 @@ def _mean(columns: Columns, hit: np.ndarray, here: np.ndarray, generator: np.ran
 
 
 def _chart(entry: Entry) -> Any:
-    """One panel for every annotator, all over the same layers: some people look at a few only."""
+    """One panel per annotator, all over the same layers: some people annotate only a few."""
     import altair as alt
 
     from ffscope.report import drawing
@@ -125,8 +127,8 @@ def _chart(entry: Entry) -> Any:
     layers = sorted({layer for shares in annotators.values() for layer in shares["layer"]})
     panels = []
     for name, shares in annotators.items():
-        own = {**entry, **shares, "axis_layers": layers}
-        panel = drawing.stacked(own, colours, "share of prefixes", "pattern", _PAPER)
+        panel_entry = {**entry, **shares, "axis_layers": layers}
+        panel = drawing.stacked(panel_entry, colours, "share of triggers", "pattern", _PAPER)
         panels.append(panel.properties(title=visible(name)) if len(annotators) > 1 else panel)
     return panels[0] if len(panels) == 1 else alt.concat(*panels, columns=2)
 
@@ -136,40 +138,50 @@ def _sentence(entry: Entry) -> str:
     (_, low), (_, high) = ends(entry, "semantic")
     covered = entry["covered"]
     text = (
-        f"Prefixes with a shallow pattern alone go from {percent(bottom)} in layer {first_at} to {percent(top)} in layer "
-        f"{last_at}, with a semantic one alone from {percent(low)} to {percent(high)}. {percent(covered['value'])} of the "
-        f"prefixes are covered (95 % interval {percent(covered['low'])} to {percent(covered['high'])}; paper: 65 to 80 %), "
-        f"{entry['uncovered_prefixes']:,} are not, and a memory has {entry['patterns_per_memory']:.1f} patterns (paper: "
-        f"{_PAPER_PATTERNS}). In the paper, where experts labelled 160 keys, shallow patterns prevail in layers 1 to 9 of "
-        "16 and semantic ones grow above."
+        f"Only a shallow pattern: {percent(bottom)} of the triggers in layer {first_at}, {percent(top)} in layer {last_at}. "
+        f"Only a semantic pattern: {percent(low)} and {percent(high)}. In all layers together, {percent(covered['value'])} of "
+        f"the triggers have a pattern (95 % interval {percent(covered['low'])} to {percent(covered['high'])}) and "
+        f"{entry['uncovered_prefixes']:,} have none; a memory has {entry['patterns_per_memory']:.1f} patterns on average. In "
+        f"the paper, experts labelled 160 keys: 65 to 80 % of the triggers have a pattern and a memory has {_PAPER_PATTERNS}; "
+        "shallow patterns are the most frequent in layers 1 to 9 of 16, semantic ones become more frequent above."
     )
     names = list(entry["annotators"])
-    return text + (f" Side by side: {', '.join(map(visible, names))}." if len(names) > 1 else "")
+    return text + (f" Annotators, one panel each: {', '.join(map(visible, names))}." if len(names) > 1 else "")
 
 
-def _headline(entry: Entry) -> str:
-    (first_at, bottom), (last_at, top) = ends(entry, "semantic")
-    both = entry["series"]["both"]["value"]
-    return (
-        f"a semantic pattern covers {percent(bottom + both[0])} of the prefixes in layer {first_at} and "
-        f"{percent(top + both[-1])} in layer {last_at}; {percent(entry['covered']['value'])} have any "
-        "(paper: few, more above layer 9; 65 to 80 %)"
-    )
+def _findings(entry: Entry) -> list[Finding]:
+    (first_layer, bottom), (last_layer, top) = ends(entry, "semantic")
+    both = entry["series"][BOTH]["value"]
+    lowest, highest = (first_layer, bottom + both[0]), (last_layer, top + both[-1])
+    covered = entry["covered"]["value"]
+    return [
+        Finding(
+            "Triggers with a semantic pattern",
+            by_depth(lowest, highest),
+            "few in layers 1 to 9 of 16, more above",
+            trend(lowest, highest, expected="rises"),
+        ),
+        Finding("Triggers with a pattern of any kind", percent(covered), "65 to 80 %", compare(covered, 0.65, 0.80)),
+    ]
 
 
 FIGURE = Figure(
     name="patterns",
     number=2,
-    title="What covers the prefixes that trigger memories",
+    title="Pattern coverage: triggers with a shallow or semantic pattern, both or none",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "One bar per layer. Its parts are the shares of triggers with a shallow pattern only, both kinds, a semantic"
+        " pattern only, or none. The grey box is the share with any pattern in the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     labels={
-        "shallow": "prefixes with a shallow pattern only",
-        BOTH: "prefixes with both kinds of pattern",
-        "semantic": "prefixes with a semantic pattern only",
-        NOT_COVERED: "prefixes without a pattern",
+        "shallow": "triggers with a shallow pattern only",
+        BOTH: "triggers with both kinds of pattern",
+        "semantic": "triggers with a semantic pattern only",
+        NOT_COVERED: "triggers without a pattern",
     },
     paper=_PAPER,
 )

@@ -1,4 +1,4 @@
-"""Table 2: the values that are surest of a token, and how often their triggers are followed by it."""
+"""Table 2: the values with the highest maximum probability, and how often their top token follows the triggers."""
 
 import numpy as np
 
@@ -22,16 +22,17 @@ def _series(source: Source) -> Entry:
 def _sentence(entry: Entry) -> str:
     share = entry["with_agreeing_trigger"]
     return (
-        f"Of the {entry['count']:,} values with the highest maximum probability {percent(share['value'])} have at least one "
-        f"trigger that is followed by their top token (95 % interval {percent(share['low'])} to {percent(share['high'])}); "
-        "in the paper 46 of 100."
+        f"{percent(share['value'])} of the {entry['count']:,} values with the highest maximum probability have at least one "
+        f"trigger that is followed by the value's top token (95 % interval {percent(share['low'])} to "
+        f"{percent(share['high'])}). In the paper it is 46 of 100. Precision is the share of a memory's triggers that are "
+        "followed by that token."
     )
 
 
 FIGURE = Figure(
     name="predictive_values",
     number=2,
-    title="Predictive values",
+    title="Values with the highest maximum probability",
     stage="agreement",
     series=_series,
     sentence=_sentence,

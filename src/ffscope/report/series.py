@@ -1,4 +1,4 @@
-"""What the series of figures are made with: a study's tables, and the measures by layer that have intervals."""
+"""Series for figures: a study's tables, and measures by layer with their intervals."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ _QUANTILES = {"q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 
 
 class Source:
-    """A study's tables, and the random numbers that belong to one entry of the summary: they are seeded by its name."""
+    """A study's tables, and a random generator for one entry of the summary, seeded by its name."""
 
     def __init__(self, tables: Tables, name: str) -> None:
         self.tables, self.study = tables, tables.study
@@ -25,11 +25,11 @@ class Source:
 
     @property
     def model(self) -> dict[str, Any]:
-        """What the manifest says of the model: layers, memories of each, vocab …"""
+        """The model as the manifest describes it: layers, memories of each, vocab …"""
         return self.study.manifest["model"]
 
     def share(self, hits: Array) -> Measure:
-        """A share of yes-or-no rows, and its interval; of no rows there is none."""
+        """The share of true rows, with its interval; None where there are no rows."""
         if not len(hits):
             return {"value": None, "low": None, "high": None}
         low, high = bootstrap.share(int(np.sum(hits)), len(hits), self.generator)
@@ -44,7 +44,7 @@ class Source:
 
 
 def by_layer(columns: Columns, column: str, measure: Callable[[Array], Measure]) -> tuple[list[int], Series]:
-    """The layers that columns have, and one measure of a column in each."""
+    """The layers in the columns, and a measure of one column in each."""
     layers = np.unique(columns["layer"])
     measures = [measure(columns[column][columns["layer"] == layer]) for layer in layers]
     return layers.tolist(), {name: [each[name] for each in measures] for name in measures[0]}

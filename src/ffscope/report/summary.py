@@ -5,7 +5,7 @@ from typing import Any
 
 from ffscope.queries.tables import Tables, reading
 from ffscope.report.catalogue import charted, figures, guarded, sections
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
 from ffscope.stages.registry import stages
 from ffscope.study.folder import Study
@@ -14,7 +14,7 @@ Summary = dict[str, Any]
 
 
 def summarise(study: Study) -> Summary:
-    """Everything that the finished stages of a study show, keyed by the figure's or the table's name."""
+    """The numbers of every figure and table that the study has data for, by name."""
     summary: Summary = {}
     with reading(study) as tables:
         for name, figure in figures().items():
@@ -27,7 +27,7 @@ def summarise(study: Study) -> Summary:
 
 
 def write_summary(study: Study) -> Summary:
-    """Leave summary.json in the study, and give what it holds."""
+    """Write summary.json into the study; returns its content."""
     summary = summarise(study)
     with study.replacing("summary.json") as path:
         path.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -35,17 +35,18 @@ def write_summary(study: Study) -> Summary:
 
 
 def sentence(name: str, summary: Summary) -> str:
-    """What one figure or table shows and how it compares with the paper."""
+    """What a figure or table shows, compared with the paper."""
     return figures()[name].sentence(summary[name])
 
 
-def headlines(summary: Summary) -> list[str]:
-    """The most telling numbers of a study, or as many as it has."""
-    return [
-        figure.headline(summary[name])
-        for name, figure in {**charted(), **sections()}.items()
-        if figure.headline is not None and name in summary
-    ]
+def findings(summary: Summary) -> list[Finding]:
+    """The rows of "In short" that a study has numbers for, in the order of the figures."""
+    rows: list[Finding] = []
+    for name, figure in {**charted(), **sections()}.items():
+        with guarded(figure):
+            if figure.findings is not None and name in summary:
+                rows += figure.findings(summary[name])
+    return rows
 
 
 def _entry(figure: Figure, tables: Tables) -> Entry | None:
@@ -61,11 +62,12 @@ def _entry(figure: Figure, tables: Tables) -> Entry | None:
 
 
 def _check(figure: Figure, entry: Entry) -> None:
-    """Raise where an entry cannot be written down or put into words: every figure's must."""
+    """Raise if an entry cannot be written as JSON or its sentences fail."""
     json.dumps(entry, allow_nan=False)
     figure.sentence(entry)
-    if figure.headline is not None:
-        figure.headline(entry)
+    for row in figure.findings(entry) if figure.findings is not None else ():
+        if not isinstance(row, Finding):
+            raise TypeError(f"expected a Finding, found {type(row).__name__}")
 
 
 def _has_rows(stage: str, tables: Tables) -> bool:

@@ -1,4 +1,4 @@
-"""Figure 8: how often no memory alone predicts what its layer does; and what is special about the exceptions."""
+"""Figure 8: how often no single memory has the top token of its layer's update, and what the exceptions have in common."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,15 +9,15 @@ import numpy as np
 from ffscope.queries.series import frequent_tokens, zero_matches
 from ffscope.queries.tables import Tables
 from ffscope.report import bootstrap
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Array, Columns, Source, by_layer
-from ffscope.report.wording import peak, percent
+from ffscope.report.wording import compare, peak, percent
 
-_LABEL = "examples where no memory agrees with the layer"
-_SHORT = 5  # tokens that a short prefix has fewer of
-_FREQUENT = 100  # tokens of a corpus that stand for stop words where there is no list of them
+_LABEL = "examples where no memory has the update's top token"
+_SHORT = 5  # a prefix with fewer tokens is short
+_FREQUENT = 100  # tokens of a corpus taken as stop words in a language without a list
 _PAPER = {"zero_agreement": [(1, 4, 0.68, 0.80), (5, 9, 0.85, 0.90), (10, 16, 0.68, 0.80)]}
-# Kinds of exceptions: what is said of one, and its share in the paper.
+# Kinds of exceptions: description, share in the paper.
 _KINDS = {
     "stop_word": ("the prediction is a stop word", 0.60),
     "short_prefix": (f"the prefix has fewer than {_SHORT} tokens", 0.43),
@@ -41,11 +41,11 @@ def _series(source: Source) -> Entry | None:
 
 
 def _exceptions(source: Source, columns: Columns, kind: Array) -> dict[str, Any]:
-    """How many of the cases with an agreeing memory are of a kind, beside how many of all cases are."""
+    """The share of a kind among the cases with an agreeing memory, and among all cases."""
     exception = columns["none"] == 0
     shares = [source.share(kind[exception & (columns["layer"] == layer)]) for layer in np.unique(columns["layer"])]
     layers = {name: [share[name] for share in shares] for name in shares[0]}
-    # An example's prediction and position are the same in all its layers, so whole examples are drawn.
+    # An example's prediction and position are the same in all its layers, so whole examples are resampled.
     counts = np.bincount(columns["example"], exception)
     low, high = bootstrap.mean_of_clusters(np.bincount(columns["example"], exception & kind), counts, source.generator)
     value = float(kind[exception].mean()) if exception.any() else None
@@ -66,35 +66,39 @@ def _stop_words(source: Source) -> tuple[list[int], str]:
 def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
-    return drawing.share_bars(entry, "zero_agreement", _LABEL, _PAPER)
+    return drawing.share_bars(entry, "zero_agreement", "share of examples", _PAPER)
 
 
 def _sentence(entry: Entry) -> str:
     layer, least = peak(entry, "zero_agreement", min)
     exceptions = entry["exceptions"]
     if not exceptions["count"]:
-        return "In no example does a memory predict what its layer does. In the paper none does in at least about 68 %."
+        return "No memory has the update's top token in any example. In the paper it is at least about 68 % of the examples."
     stop, short = exceptions["stop_word"], exceptions["short_prefix"]
     return (
-        f"No memory predicts what its layer does in {percent(least)} of the examples or more (the least in layer {layer}; "
-        f"in the paper at least about 68 %). In the {exceptions['count']:,} other cases the model's prediction is a stop "
-        f"word in {percent(stop['value'])} (in {percent(stop['of_all'])} of all cases; paper: 60 %), and the prefix has "
-        f"fewer than 5 tokens in {percent(short['value'])} (in {percent(short['of_all'])} of all; paper: 43 %). "
-        f"Stop words are {exceptions['stop_words']}."
+        f"No single memory has the update's top token in at least {percent(least)} of the examples (layer {layer} has the "
+        f"lowest share). In the paper it is at least about 68 %. In the {exceptions['count']:,} other cases, the model's "
+        f"prediction is a stop word in {percent(stop['value'])} ({percent(stop['of_all'])} of all cases; paper: 60 %), and "
+        f"the prefix has fewer than {_SHORT} tokens in {percent(short['value'])} ({percent(short['of_all'])} of all cases; "
+        f"paper: 43 %). Stop words: {exceptions['stop_words']}."
     )
 
 
-def _headline(entry: Entry) -> str:
+def _findings(entry: Entry) -> list[Finding]:
     layer, least = peak(entry, "zero_agreement", min)
-    return (
-        f"no single memory predicts what its layer does in at least {percent(least)} of the examples "
-        f"(layer {layer}; paper: 68 %)"
-    )
+    return [
+        Finding(
+            "Examples where no single memory has the update's top token, minimum over layers",
+            f"{percent(least)} in layer {layer}",
+            "68 %",
+            compare(least, 0.68, 0.68),
+        )
+    ]
 
 
 @dataclass(frozen=True)
 class Exceptions:
-    """A kind of cases where a single memory does agree with its layer: its share of them, of all cases, and in the paper."""
+    """A kind of exception: its share of the exceptions, of all cases, and of the exceptions in the paper."""
 
     description: str
     value: float | None
@@ -115,12 +119,16 @@ def _rows(_: Tables, entry: Entry) -> list[Exceptions]:
 FIGURE = Figure(
     name="zero_agreement",
     number=8,
-    title="Examples where no memory predicts what the layer does",
+    title="Examples where no memory has the top token of the layer's update",
     stage="composition",
     series=_series,
     chart=_chart,
+    how_to_read=(
+        "Bar: share of examples where no memory of the layer has the top token of the layer's update. Whisker: 95 % interval. "
+        "Grey boxes: the paper."
+    ),
     sentence=_sentence,
-    headline=_headline,
+    findings=_findings,
     rows=_rows,
     template="exceptions.html.j2",
     labels={"zero_agreement": _LABEL},

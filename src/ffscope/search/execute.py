@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ffscope.corpus.batches import Batch
 from ffscope.errors import CoefficientError, MemoryNameError, ProofError
-from ffscope.models.memory_model import EnoughSeen, MemoryModel
+from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
 from ffscope.options.search import Prefixes
 from ffscope.search.accumulators import Accumulators, BatchInfo
@@ -71,7 +71,7 @@ class Search:
         self._running = True
         self._unobserved = {group.part for group in self.groups}
         self._last_sum = torch.zeros((), device=self.model.device)
-        with suppress(EnoughSeen):
+        with suppress(StopPass):
             self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
         if self._unobserved:
             raise ProofError(
@@ -94,7 +94,7 @@ class Search:
                 self._last_sum = self._last_sum + observed_here.sum(dtype=torch.float32)
             self._unobserved.discard(part)
             if not self._unobserved:
-                raise EnoughSeen
+                raise StopPass
 
         return observe
 

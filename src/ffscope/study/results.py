@@ -165,11 +165,15 @@ class Results:
         return f"Results({str(self.folder)!r}: {name}, {sum(model['memories']):,} memories; {', '.join(self.tables)})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the study and its main results."""
-        from ffscope.report.summary import headlines
+        """For a notebook: what was studied, and its findings beside the paper's."""
+        from ffscope.report.summary import findings
 
-        numbers = "".join(f"<li>{escape(headline)}</li>" for headline in headlines(self.summary()))
-        return f"<p>{escape(repr(self))}</p><ul>{numbers}</ul>"
+        heads = "".join(f"<th>{head}</th>" for head in ("finding", "this model", "the paper", "reading"))
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in vars(finding).values())}</tr>"
+            for finding in findings(self.summary())
+        )
+        return f"<p>{escape(repr(self))}</p><table><tr>{heads}</tr>{rows}</table>"
 
 
 def open(folder: Path | str) -> Results:

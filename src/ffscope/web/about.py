@@ -1,10 +1,12 @@
-"""What every page knows of the study it is about, and of the stages there are."""
+"""Facts embedded in every page: the study, its stages, the measures, and the glossary."""
 
 import hashlib
 import os
 from dataclasses import asdict
 from typing import Any
 
+from ffscope.cases import CASE_MEANINGS, CASES
+from ffscope.glossary import GLOSSARY
 from ffscope.models.lenses import lens_names
 from ffscope.stages.registry import measures, stages
 from ffscope.study.folder import Study
@@ -18,25 +20,29 @@ def study_name(study: Study) -> str:
 
 
 def about(study: Study) -> dict[str, Any]:
-    """What every page is told beside its own JSON."""
+    """The facts that every page needs in addition to its own JSON."""
     memories = study.manifest["model"]["memories"]
     return {
         "name": study_name(study),
         "layers": len(memories),
         "memories": memories,
         "folder": folder_name(study.folder),
-        "id": hashlib.sha256(os.fsencode(study.folder.resolve())).hexdigest()[:16],  # tells studies of one name apart
+        "id": hashlib.sha256(os.fsencode(study.folder.resolve())).hexdigest()[
+            :16
+        ],  # distinguishes studies with the same name
         "top": study.settings["top"],
         "lens": study.settings.get("lens"),
         "lenses": list(lens_names()),
         "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
         "measures": described_measures(),
-        "missing": {name: row.missing or f"The stage {name} has not been done yet." for name, row in stages().items()},
+        "missing": {name: row.missing or f"The stage {name} has not been run yet." for name, row in stages().items()},
+        "glossary": GLOSSARY,
+        "cases": {name: CASE_MEANINGS[name] for name in CASES},
     }
 
 
 def described_measures() -> list[dict[str, Any]]:
-    """Every measure as its stage declares it, in the order of columns; how it is computed is nothing to a page."""
+    """Every measure as its stage declares it, in column order, without its SQL."""
     described = []
     for row, measure in measures().values():
         fields = asdict(measure)

@@ -1,4 +1,4 @@
-"""What the addresses have in common: what they are given, and what they answer."""
+"""Parameters, dependencies and response descriptions shared by the routes."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from ffscope.web.responses import page
 
 
 class _Digits(Convertor):
-    """A number in a path, with as many digits as a memory's name may have."""
+    """A number in a path, with at most nine digits."""
 
     regex = "[0-9]{1,9}"
 
@@ -26,50 +26,56 @@ class _Digits(Convertor):
 
 
 register_url_convertor("number", _Digits())
-_MOST = 10**9 - 1  # as many digits as a memory's name may have
+_MAX_NUMBER = 10**9 - 1  # nine digits, as in a memory's name
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Why something was not answered, in a sentence."""
+class ErrorResponse:
+    """The reason for an error, as a sentence."""
 
     error: str
 
 
-Layer = Annotated[int, Path(ge=0, le=_MOST, description="A layer, from 0.")]
-Number = Annotated[int, Path(ge=0, le=_MOST, description="A memory of the layer, from 0.")]
-Annotator = Annotated[str, Query(max_length=200, description="Who annotates.")]
-LONGEST_TEXT = 8000  # characters
-MODEL_REFUSALS = (499, 503)
-Text = Annotated[str, Query(max_length=LONGEST_TEXT)]
-Ticket = Annotated[str, Query(max_length=64, description="Any word; /live.json tells by it how many are in front.")]
+Layer = Annotated[int, Path(ge=0, le=_MAX_NUMBER, description="A layer, from 0.")]
+Number = Annotated[int, Path(ge=0, le=_MAX_NUMBER, description="A memory's index in its layer, from 0.")]
+Annotator = Annotated[str, Query(max_length=200, description="The annotator's name.")]
+MAX_TEXT = 8000  # characters
+MODEL_ERRORS = (499, 503)
+Text = Annotated[str, Query(max_length=MAX_TEXT)]
+Ticket = Annotated[
+    str,
+    Query(
+        max_length=64,
+        description="Identifies the question, so that /live.json can give its place in the queue.",
+    ),
+]
 
 
-def studied(request: Request) -> OpenStudy:
-    """The study that is served."""
-    return request.app.state.studied
+def served_study(request: Request) -> OpenStudy:
+    """The study being served."""
+    return request.app.state.study
 
 
 def queue(request: Request) -> ModelQueue:
-    """Where the model is asked."""
+    """The queue of questions to the model."""
     return request.app.state.queue
 
 
 def html_page(request: Request, kind: str) -> Response:
-    """The page that draws its own JSON in the browser; what every page knows is in it."""
-    about = studied(request).about(model=queue(request).has_model, why=queue(request).place().why)
+    """The HTML of a page, with the facts shared by all pages; the browser fetches the page's JSON and draws it."""
+    about = served_study(request).about(model=queue(request).has_model, why=queue(request).status().why)
     about["parameters"] = page_parameters(request.scope["route"].endpoint)
     return page(kind, about, page_token=request.app.state.rules.page_token)
 
 
 async def ask_model(request: Request, ticket: str, question: Any) -> Any:
-    """The live model's answer, as long as whoever asked is there."""
-    return await queue(request).ask(question, ticket=ticket, is_gone=request.is_disconnected)
+    """The live model's answer; the question is cancelled if the client disconnects."""
+    return await queue(request).ask(question, ticket=ticket, is_disconnected=request.is_disconnected)
 
 
-def answers(model: Any, *, also: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
-    """For the description of an address: what it answers, and with which numbers it refuses."""
-    refusals = {400: "Not understood.", 404: "Not in this study.", 409: "Not there yet."}
-    refusals |= {422: "Not understood."} | dict.fromkeys(also, "Refused.")
-    said: dict[int | str, dict[str, Any]] = {200: {"model": model}}
-    return said | {number: {"model": Refused, "description": why} for number, why in sorted(refusals.items())}
+def response_docs(model: Any, *, also: tuple[int, ...] = ()) -> dict[int | str, dict[str, Any]]:
+    """The responses of a route, for the OpenAPI description: its JSON, and the errors it may give."""
+    errors = {400: "Invalid request.", 404: "Not in this study.", 409: "Not computed yet."}
+    errors |= {422: "Invalid parameter."} | dict.fromkeys(also, "Refused.")
+    described: dict[int | str, dict[str, Any]] = {200: {"model": model}}
+    return described | {status: {"model": ErrorResponse, "description": why} for status, why in sorted(errors.items())}

@@ -1,4 +1,4 @@
-"""A figure as pages show it."""
+"""A figure in the JSON of a page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as a vega-lite specification, and what it shows."""
+    """A figure: its vega-lite specification, and a sentence on what it shows."""
 
     name: str
     title: str
     sentence: str
     spec: dict[str, Any]
-    number: int | None = None  # of the paper's figure that it answers
+    number: int | None = None  # of the corresponding figure in the paper
+    how_to_read: str = ""  # one line on axes, bars and bands

@@ -1,4 +1,4 @@
-"""The read-only pages of a study as files, which open from the disk or any web host."""
+"""Write the read-only pages of a study as files, which open from disk or any web host."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ from ffscope.queries.values import predictive_values
 from ffscope.study.folder import Study
 from ffscope.study.public import public
 from ffscope.web.about import about
-from ffscope.web.missing import Missing
+from ffscope.web.missing_stages import MissingStage
 from ffscope.web.open_study import read_summary
 from ffscope.web.pages.layer import layer_response
 from ffscope.web.pages.memory import memory_response
@@ -28,17 +28,17 @@ from ffscope.web.pages.overview import overview_response
 from ffscope.web.pages.search import search_index_response
 from ffscope.web.responses import STATIC, STYLES, document
 
-_PREDICTIVE = 100  # values that the report shows too
-# Scripts beside the page only: 'self' says nothing where pages are files.
+_PREDICTIVE = 100  # the report shows as many
+# file: allows scripts next to the page; 'self' matches nothing when pages are opened as files.
 _CSP = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'"
 )
-Page = tuple[str, str, Callable[[], Any]]  # its path, its kind, and what makes its twin
+Page = tuple[str, str, Callable[[], Any]]  # path, kind of page, and a function that gives its JSON
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the first page, how many there are, and how much room they take."""
+    """What was written: the first page, the number of pages, and their total size."""
 
     first: Path
     pages: int
@@ -53,10 +53,10 @@ def export(
     sample: int = 10,
     progress: ProgressCallback = no_progress,
 ) -> Exported:
-    """Write overview, search, every layer and chosen memories of a study into a new folder, each page with its JSON twin."""
+    """Write overview, search, every layer and selected memories of a study into a new folder, each page with its JSON."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise StudyError(f"{out} is there already. Nothing was written: name a new or empty folder with --out.")
-    unfinished = out.with_name(f"{out.name}.unfinished")  # takes its name when it is whole
+        raise StudyError(f"{out} exists already. Nothing was written: choose a new or empty folder with --out.")
+    unfinished = out.with_name(f"{out.name}.unfinished")  # renamed once complete
     try:
         with reading(public(Study.open(folder))) as tables:
             pages = _write(tables, unfinished, names, sample, progress)
@@ -66,7 +66,7 @@ def export(
         unfinished.rename(out)
     except OSError as error:
         raise StudyError(
-            f"{out} cannot be written: {error.strerror or error}. Name another folder with --out."
+            f"{out} cannot be written: {error.strerror or error}. Choose another folder with --out."
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -74,28 +74,28 @@ def export(
 
 
 def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: ProgressCallback) -> int:
-    """All pages, and what they share; gives how many."""
+    """Write all pages and the files they share; returns the number of pages."""
     tables.study.need("triggers")
-    tables.hold()  # hundreds of pages ask them
-    memories = sorted(set(_chosen(tables, names, sample)))
+    tables.hold()  # hundreds of pages query them
+    memories = sorted(set(_selected(tables, names, sample)))
     pages = list(_pages(tables, memories))
     site = _Site(out, about(tables.study), [str(memory) for memory in memories])
-    for number, (path, kind, make) in enumerate(pages):
+    for number, (path, kind, page_data) in enumerate(pages):
         progress(Progress("export", number, len(pages), unit="pages"))
-        site.write(path, kind, make())
+        site.write(path, kind, page_data())
     site.write_static()
     progress(Progress("export", len(pages), len(pages), unit="pages"))
     return len(pages)
 
 
-def _chosen(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:
-    """Those that are named; or else the most predictive, those that people annotated, and some of every layer by lot."""
+def _selected(tables: Tables, names: str | None, sample: int) -> Iterator[Memory]:
+    """The named memories; by default the most predictive, the annotated, and a random sample of every layer."""
     if names is not None:
         yield from (checked(tables.study, Memory.parse(name.strip())) for name in names.split(","))
         return
     if tables.study.has("values") and tables.study.has("agreement"):
-        yield from (Memory.parse(one.memory) for one in predictive_values(tables, _PREDICTIVE))
-    yield from (one.memory for one in read(tables.study))
+        yield from (Memory.parse(value.memory) for value in predictive_values(tables, _PREDICTIVE))
+    yield from (annotation.memory for annotation in read(tables.study))
     yield from draw(tables.study, sample) if sample else ()
 
 
@@ -110,51 +110,52 @@ def _pages(tables: Tables, memories: list[Memory]) -> Iterator[Page]:
 
 
 class _Site:
-    """The folder that pages are written to."""
+    """The folder into which pages are written."""
 
     def __init__(self, folder: Path, about: dict[str, Any], memories: list[str]) -> None:
         self.folder, self.memories = folder, memories
-        # What all pages are told of stages and measures is written once, into their script.
-        self.shared = {name: about.pop(name) for name in ("measures", "missing", "lenses")}
+        # Facts that do not differ between pages are written once, into the script.
+        self.shared = {name: about.pop(name) for name in ("measures", "missing", "lenses", "glossary", "cases")}
         self.about = {**about, "folder": "DIR", "model": False, "why": None}
 
-    def write(self, path: str, kind: str, twin: Any) -> None:
-        """One page and its twin."""
-        twin = replace(twin, missing=[Missing(one.stage, f"ffscope {one.stage} DIR", one.why) for one in twin.missing])
-        page, said = self.folder / f"{path}.html", self.folder / f"{path}.json"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        said.write_text(dumped(twin), encoding="utf-8", errors="backslashreplace")
-        page.write_text(self._html(kind, path.count("/"), twin), encoding="utf-8", errors="backslashreplace")
+    def write(self, path: str, kind: str, data: Any) -> None:
+        """Write one page and its JSON."""
+        missing = [MissingStage(entry.stage, f"ffscope {entry.stage} DIR", entry.why) for entry in data.missing]
+        data = replace(data, missing=missing)
+        html_file, json_file = self.folder / f"{path}.html", self.folder / f"{path}.json"
+        html_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(dumped(data), encoding="utf-8", errors="backslashreplace")
+        html_file.write_text(self._html(kind, path.count("/"), data), encoding="utf-8", errors="backslashreplace")
 
     def write_static(self) -> None:
-        """What the pages share."""
+        """Write the files that the pages share."""
         static = self.folder / "static"
         static.mkdir(parents=True, exist_ok=True)
         for name in (*STYLES, "icon.svg"):
             (static / name).write_bytes((STATIC / name).read_bytes())
         (static / "vega.js").write_text(vega_bundle(), encoding="utf-8")
-        shared = f"globalThis.aboutStages = {dumped(self.shared)};\n"
-        (static / "ffscope.js").write_text(shared + one_script(), encoding="utf-8", errors="backslashreplace")
+        shared = f"globalThis.sharedAbout = {dumped(self.shared)};\n"
+        (static / "ffscope.js").write_text(shared + bundled_script(), encoding="utf-8", errors="backslashreplace")
 
-    def _html(self, kind: str, depth: int, twin: Any) -> str:
+    def _html(self, kind: str, depth: int, data: Any) -> str:
         root = "../" * depth or "./"
-        blocks = block("about", self.about) + block("exported", self.memories) + block("page-twin", twin)
+        blocks = block("about", self.about) + block("exported", self.memories) + block("page-data", data)
         head = f'<meta http-equiv="Content-Security-Policy" content="{escape(_CSP)}">'
         script = f'<script src="{root}static/ffscope.js"></script>'
         return document(kind, head, blocks + script, root=root, attributes=f' data-root="{root}" data-exported=""')
 
 
-def one_script() -> str:
-    """All modules of the pages as one classic script: browsers load no modules from the disk.
+def bundled_script() -> str:
+    """All modules of the pages as one classic script, since browsers load no modules from disk.
 
-    Modules import names as they are and no two declare the same, so that they can stand one after another in one function.
+    No import renames anything and no two modules declare the same name, so the modules can be concatenated in one function.
     """
     sources = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC.glob("*.js"))}
-    last = sources.pop("main.js")  # which begins
-    plain = (_as_plain(source) for source in (*sources.values(), last))
+    last = sources.pop("main.js")  # it starts the page
+    plain = (_without_modules(source) for source in (*sources.values(), last))
     return '"use strict";\n(() => {\n' + "\n".join(plain) + "\n})();\n"
 
 
-def _as_plain(source: str) -> str:
-    without = re.sub(r"^import\s[^;]*;\n", "", source, flags=re.MULTILINE)
-    return re.sub(r"^export (?=async |function |class |const |let )", "", without, flags=re.MULTILINE)
+def _without_modules(source: str) -> str:
+    without_imports = re.sub(r"^import\s[^;]*;\n", "", source, flags=re.MULTILINE)
+    return re.sub(r"^export (?=async |function |class |const |let )", "", without_imports, flags=re.MULTILINE)

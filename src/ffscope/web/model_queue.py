@@ -1,4 +1,7 @@
-"""The model, asked by many, answers one at a time. Whoever waits can see how many are in front, and can leave."""
+"""Questions from all users to the one loaded model, answered one at a time.
+
+A user sees how many questions are ahead; a question is cancelled when its page is left.
+"""
 
 import asyncio
 import logging
@@ -14,26 +17,26 @@ from ffscope.tokens import visible
 
 logger = logging.getLogger(__name__)
 Stop = Callable[[], bool]
-Question = Callable[[Any, Stop], Any]  # asked of the live model; gives up when told to stop
-_MOST_WAITING = 100
-_ENDING = "The explorer is ending."
-_EVERY = 0.1  # seconds between two looks at whether the asker is still there
+Question = Callable[[Any, Stop], Any]  # gets the live model, and a function that says when to give up
+_MAX_WAITING = 100
+_SHUTTING_DOWN = "The explorer is shutting down."
+_CHECK_INTERVAL = 0.1  # seconds between two checks whether the client is still connected
 
 
 class NoModel(FfscopeError):
-    """The model is not there to be asked."""
+    """There is no loaded model."""
 
 
-class NoRoom(FfscopeError):
-    """The machine has not enough memory for what was asked."""
+class OutOfMemory(FfscopeError):
+    """The machine does not have enough memory for the question."""
 
 
-class Busy(FfscopeError):
-    """Too many are waiting already."""
+class QueueFull(FfscopeError):
+    """Too many questions are waiting already."""
 
 
-class Left(FfscopeError):
-    """Whoever asked has gone."""
+class CancelledQuestion(FfscopeError):
+    """The client disconnected before the answer."""
 
 
 @dataclass(eq=False)
@@ -41,12 +44,12 @@ class _Job:
     question: Question
     ticket: str
     answer: Future = field(default_factory=Future)
-    left: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
-class Place:
-    """How the model is, how many wait for it, and how many of them are in front of a ticket's question."""
+class QueueStatus:
+    """The state of the model, the number of questions in the queue, and how many are ahead of a ticket's question."""
 
     state: str  # none, loading, ready or failed
     why: str | None
@@ -55,7 +58,7 @@ class Place:
 
 
 class ModelQueue:
-    """One thread that loads the model and then answers, first come, first served."""
+    """A thread that loads the model and then answers questions in order of arrival."""
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ModelQueue:
         before: Callable[[], object] = lambda: None,
         report: Callable[[str], object] = logger.info,
     ) -> None:
-        """`before` is called in the model's thread ahead of every question; `report` is told once how loading ended."""
+        """`before` is called in the model's thread before every question; `report` once, with the outcome of loading."""
         self.live: Any = None
         self._about: Any = None
         self._load, self._before, self._report = load, before, report
@@ -76,63 +79,63 @@ class ModelQueue:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to load the model, where there is one."""
+        """Start loading the model, if there is one."""
         if self._load is not None:
             threading.Thread(target=self._work, name="model", daemon=True).start()
 
     def close(self) -> None:
-        """Let the thread end; those who wait are told."""
+        """Stop the thread; waiting questions get an error."""
         with self._changed:
             self._closed = True
             waiting, self._jobs = self._jobs, deque()
             if self._running:
-                self._running.left.set()
+                self._running.cancelled.set()
             self._changed.notify_all()
-        _send_away(waiting, _ENDING)
+        _reject(waiting, _SHUTTING_DOWN)
 
     @property
     def about(self) -> Any:
-        """What the live model says of itself; None as long as it is not there."""
+        """The live model's description; None until it is loaded."""
         return self._about
 
     @property
     def has_model(self) -> bool:
-        """Whether the model is there or will be."""
+        """Whether the model is loaded or loading."""
         return self._state in ("loading", "ready")
 
-    def place(self, ticket: str = "") -> Place:
-        """Where a question stands."""
+    def status(self, ticket: str = "") -> QueueStatus:
+        """The state of the queue, and the place of a ticket's question in it."""
         with self._changed:
-            line = [*([self._running] if self._running else []), *self._jobs]
-            ahead = next((i for i, job in enumerate(line) if ticket and job.ticket == ticket), None)
-            return Place(self._state, self._why, len(line), ahead)
+            jobs = [*([self._running] if self._running else []), *self._jobs]
+            ahead = next((i for i, job in enumerate(jobs) if ticket and job.ticket == ticket), None)
+            return QueueStatus(self._state, self._why, len(jobs), ahead)
 
-    async def ask(self, question: Question, *, ticket: str, is_gone: Callable[[], Awaitable[bool]]) -> Any:
-        """The model's answer. When the asker is gone the question is taken back, also while it is being answered."""
-        job = self._join(_Job(question, ticket))
-        waiting = asyncio.wrap_future(job.answer)
-        waiting.add_done_callback(_heard)
+    async def ask(self, question: Question, *, ticket: str, is_disconnected: Callable[[], Awaitable[bool]]) -> Any:
+        """The model's answer. If the client disconnects, the question is cancelled, even while it is being answered."""
+        job = self._enqueue(_Job(question, ticket))
+        answer = asyncio.wrap_future(job.answer)
+        answer.add_done_callback(_retrieve_exception)
         try:
-            while not waiting.done():
-                await asyncio.wait([waiting], timeout=_EVERY)
-                if not waiting.done() and await is_gone():
-                    raise Left("The question was taken back.")
-            return waiting.result()
+            while not answer.done():
+                await asyncio.wait([answer], timeout=_CHECK_INTERVAL)
+                if not answer.done() and await is_disconnected():
+                    raise CancelledQuestion("The question was cancelled.")
+            return answer.result()
         finally:
-            self._leave(job)
+            self._cancel(job)
 
-    def _join(self, job: _Job) -> _Job:
+    def _enqueue(self, job: _Job) -> _Job:
         with self._changed:
             if not self.has_model or self._closed:
-                raise NoModel(self._why or "The model is not there. Start ffscope serve again.")
-            if len(self._jobs) >= _MOST_WAITING:
-                raise Busy(f"{_MOST_WAITING} questions wait for the model already. Try again in a while.")
+                raise NoModel(self._why or "The model is not loaded. Restart ffscope serve.")
+            if len(self._jobs) >= _MAX_WAITING:
+                raise QueueFull(f"{_MAX_WAITING} questions are already waiting for the model. Try again later.")
             self._jobs.append(job)
             self._changed.notify_all()
         return job
 
-    def _leave(self, job: _Job) -> None:
-        job.left.set()
+    def _cancel(self, job: _Job) -> None:
+        job.cancelled.set()
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)
@@ -142,7 +145,7 @@ class ModelQueue:
             assert self._load is not None
             self.live = self._load()
             self._about = self.live.about()
-        except BaseException as error:  # also what would end the program, were this not a thread
+        except BaseException as error:  # SystemExit too, which would end the thread silently
             self._fail(error)
             return
         self._state = "ready"
@@ -151,17 +154,17 @@ class ModelQueue:
             self._answer(job)
 
     def _fail(self, error: BaseException) -> None:
-        """Without a model all who wait are told why."""
-        if self._closed:  # the program is ending around it
+        """Record why there is no model, and answer all waiting questions with the reason."""
+        if self._closed:  # a consequence of shutting down
             return
-        said = str(error) if isinstance(error, FfscopeError) else f"{type(error).__name__}: {error}"
-        said = visible(said, longest=None)  # a study says where its model is, and may be another person's
-        why = f"The model could not be loaded: {said}"
+        reason = str(error) if isinstance(error, FfscopeError) else f"{type(error).__name__}: {error}"
+        # The message may contain a path from study.json, which is untrusted.
+        why = f"The model could not be loaded: {visible(reason, longest=None)}"
         self._report(why)
         with self._changed:
             self._state, self._why = "failed", why
             jobs, self._jobs = self._jobs, deque()
-        _send_away(jobs, why)
+        _reject(jobs, why)
 
     def _next(self) -> _Job | None:
         with self._changed:
@@ -173,35 +176,35 @@ class ModelQueue:
             return self._running
 
     def _answer(self, job: _Job) -> None:
-        if job.left.is_set() or not job.answer.set_running_or_notify_cancel():
+        if job.cancelled.is_set() or not job.answer.set_running_or_notify_cancel():
             return
         try:
             self._before()
-            job.answer.set_result(job.question(self.live, job.left.is_set))
+            job.answer.set_result(job.question(self.live, job.cancelled.is_set))
         except BaseException as error:
-            job.answer.set_exception(_told(error))
+            job.answer.set_exception(_as_response_error(error))
 
 
 def _loaded(about: Any) -> str:
     name = "" if about is None else f" ({visible(about.model.rstrip('/').rpartition('/')[2])}, {about.device})"
-    return f"The model is loaded{name}; prompts can be asked now."
+    return f"The model is loaded{name}; prompts can be run now."
 
 
-def _send_away(jobs: Iterable[_Job], why: str) -> None:
+def _reject(jobs: Iterable[_Job], why: str) -> None:
     for job in jobs:
-        if job.answer.set_running_or_notify_cancel():  # else whoever asked has gone just now
+        if job.answer.set_running_or_notify_cancel():  # else the client has just disconnected
             job.answer.set_exception(NoModel(why))
 
 
-def _told(error: BaseException) -> BaseException:
-    """What went wrong, as whoever asked can mend it."""
+def _as_response_error(error: BaseException) -> BaseException:
+    """The error to raise in the request, with advice where there is any."""
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        return NoRoom("The machine has not enough memory for this. Ask for a shorter text, or fewer new tokens.")
-    # A future cannot hold what ends a generator, and would never be answered.
+        return OutOfMemory("The machine does not have enough memory for this. Use a shorter text or fewer new tokens.")
+    # A future refuses StopIteration and would never complete.
     return RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
 
 
-def _heard(answer: asyncio.Future) -> None:
-    """An answer that comes after the asker has gone, an error too, is nothing to complain about in the terminal."""
+def _retrieve_exception(answer: asyncio.Future) -> None:
+    """Keeps asyncio from logging an error that arrives after the client has disconnected."""
     if not answer.cancelled():
         answer.exception()

@@ -1,4 +1,4 @@
-"""How many threads answer a question on a machine that has other work to do. Changes no result, only how long it takes."""
+"""The number of torch threads on a machine that other programs use too. Affects only speed, not results."""
 
 import os
 import threading
@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 import psutil
 
-_EVERY = 1.0  # seconds between two looks at the machine's load
-_SHORTEST = 0.1  # seconds over which a load can be measured: the kernel counts in hundredths
+_INTERVAL = 1.0  # seconds between two measurements of the load
+_MIN_SECONDS = 0.1  # shortest time over which load can be measured: the kernel counts in hundredths of a second
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def sleep_while_waiting() -> None:
-    """Have OpenMP's threads sleep, not spin, while they wait for each other; settings of the environment come first.
+    """Make OpenMP's threads sleep, not spin, while they wait for each other, unless the environment sets otherwise.
 
-    On cores that other programs use too, a thread that spins holds up the thread it waits for, and answers take many times as
-    long. OpenMP reads this when torch is imported, so it must be called before.
+    On cores that other programs use too, a spinning thread holds up the thread it waits for, and answers take many times as
+    long. OpenMP reads the setting when torch is imported, so call this before.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 class Usage(NamedTuple):
-    """Seconds of processor time so far: of everyone on this process's cores, and its own."""
+    """Processor seconds so far: of all programs on this process's cores, and its own."""
 
     when: float
     all: float
@@ -33,65 +33,64 @@ class Usage(NamedTuple):
 
 
 class Load:
-    """How many cores other programs have kept busy over the last second or two."""
+    """The number of cores that other programs kept busy over the last one or two seconds."""
 
     def __init__(self) -> None:
-        self._looks = deque([usage()], maxlen=2)
-        threading.Thread(target=self._look, name="load", daemon=True).start()
+        self._measurements = deque([usage()], maxlen=2)
+        threading.Thread(target=self._measure, name="load", daemon=True).start()
 
     def __call__(self) -> float:
-        return used_by_others(self._looks[0], usage())
+        return used_by_others(self._measurements[0], usage())
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         while True:
-            time.sleep(_EVERY)
-            self._looks.append(usage())
+            time.sleep(_INTERVAL)
+            self._measurements.append(usage())
 
 
 class Threads:
-    """Gives torch as many threads as there are free cores, one at least and never more than it would take by itself."""
+    """Gives torch one thread per free core: at least one, and at most its own default."""
 
     def __init__(self, load: Callable[[], float] | None = None) -> None:
         self._load = load or Load()
-        self._most: int | None = None
+        self._max: int | None = None
 
     def choose(self) -> int:
         """Set the number of threads for the calling thread's next question."""
         import torch
 
-        if self._most is None:
-            self._most = torch.get_num_threads()
-        count = free_threads(cores(), self._load(), most=self._most)
+        if self._max is None:
+            self._max = torch.get_num_threads()
+        count = free_threads(cores(), self._load(), maximum=self._max)
         if count != torch.get_num_threads():
             torch.set_num_threads(count)
         return count
 
 
-def free_threads(cores: float, busy: float, *, most: int) -> int:
-    """Threads for the cores that others leave free."""
-    return max(1, min(most, round(cores - busy)))
+def free_threads(cores: float, busy: float, *, maximum: int) -> int:
+    """The number of threads for the cores that other programs leave free."""
+    return max(1, min(maximum, round(cores - busy)))
 
 
 def used_by_others(then: Usage, now: Usage) -> float:
-    """Cores that others kept busy between two looks, on average."""
+    """The mean number of cores that other programs kept busy between two measurements."""
     seconds = now.when - then.when
-    if seconds < _SHORTEST:
+    if seconds < _MIN_SECONDS:
         return 0.0
     return max(0.0, (now.all - then.all) - (now.own - then.own)) / seconds
 
 
 def usage() -> Usage:
-    """What has been used until now."""
-    mine = _affinity()
-    every = psutil.cpu_times(percpu=True)
-    times = [every[core] for core in mine if core < len(every)] or every
+    """The processor time used until now."""
+    per_core = psutil.cpu_times(percpu=True)
+    times = [per_core[core] for core in _affinity() if core < len(per_core)] or per_core
     own = psutil.Process().cpu_times()
     busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - getattr(core, "guest", 0.0) for core in times)
     return Usage(time.monotonic(), busy, own.user + own.system)
 
 
 def cores(cgroup: Path = _CGROUP) -> float:
-    """Cores that this process may use: those it is bound to, or the share that a container is given."""
+    """The number of cores this process may use: its affinity, or its container's quota if lower."""
     return min(float(len(_affinity())), _quota(cgroup))
 
 

@@ -1,4 +1,4 @@
-"""The study that is being explored: open all the time, read anew when it changes on the disk."""
+"""The study being served: kept open, and reread when it changes on disk."""
 
 import json
 import logging
@@ -16,11 +16,11 @@ from ffscope.tokens import visible
 from ffscope.web.about import about
 
 logger = logging.getLogger(__name__)
-_MOST_KEPT = 200  # answers; a model's layers, and some more
+_CACHE_SIZE = 200  # responses: one per layer and some more
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What a study's report is drawn from; empty where there is none that can be read."""
+    """The summary.json of a study's report; empty if there is none or it cannot be read."""
     with suppress(OSError, ValueError):
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         return summary if isinstance(summary, dict) else {}
@@ -28,9 +28,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 class OpenStudy:
-    """A study's tables, held in memory as soon as they are there, and answers that cost more than a moment.
+    """A study's tables, loaded into memory in the background, and a cache of responses that are slow to compute.
 
-    `prepare` makes what would keep the first visitor waiting; it is called whenever the study has changed.
+    `prepare` is called whenever the study has changed, to compute in advance what the first request would wait for.
     """
 
     def __init__(self, folder: Path, prepare: Callable[["OpenStudy"], Any] = lambda study: None) -> None:
@@ -38,65 +38,67 @@ class OpenStudy:
         self._lock = threading.Lock()
         self._version: tuple[int, ...] = ()
         self._tables: Tables | None = None
-        self._kept: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
         self._hide = path_hider(Study(folder, {}))
 
     @property
     def tables(self) -> Tables:
-        """The tables as they are now. A stage that was done since is seen at the next question."""
-        return self._now()[0]
+        """The current tables, reread if a stage has been run since the last request."""
+        return self._current()[0]
 
     def check(self) -> None:
-        """Raise where the study's tables cannot be opened."""
+        """Raise if the study's tables cannot be opened."""
         Tables(Study.open(self.folder)).close()
 
-    def kept(self, name: str, make: Callable[[Tables], Any]) -> Any:
-        """What was made of these tables before under a name, or is made now; the oldest makes room."""
-        tables, kept = self._now()
-        found = kept.get(name)
-        if found is None:
-            found = make(tables)
+    def cached(self, name: str, compute: Callable[[Tables], Any]) -> Any:
+        """The result of `compute` on the current tables, cached under `name`; the oldest entries are dropped."""
+        tables, cache = self._current()
+        result = cache.get(name)
+        if result is None:
+            result = compute(tables)
             with self._lock:
-                kept[name] = found
-                for old in list(kept)[:-_MOST_KEPT]:
-                    del kept[old]
-        return found
+                cache[name] = result
+                for oldest in list(cache)[:-_CACHE_SIZE]:
+                    del cache[oldest]
+        return result
 
-    def _now(self) -> tuple[Tables, dict[str, Any]]:
+    def _current(self) -> tuple[Tables, dict[str, Any]]:
         with self._lock:
-            version = self._stamp()
+            version = self._modified()
             if self._tables is None or version != self._version:
                 study = Study.open(self.folder)
                 self._tables = Tables(public(study))
                 self._hide = path_hider(study)
-                self._version, self._kept = version, {}
-                threading.Thread(target=self._get_ready, args=(self._tables,), daemon=True).start()
-            return self._tables, self._kept
+                self._version, self._cache = version, {}
+                threading.Thread(target=self._warm_up, args=(self._tables,), daemon=True).start()
+            return self._tables, self._cache
 
     def summary(self) -> dict[str, Any]:
-        """What the report is drawn from."""
+        """The summary.json of the report."""
         return read_summary(self.folder)
 
     def about(self, *, model: bool, why: str | None = None) -> dict[str, Any]:
-        """What every page knows of the study, and whether its model may be asked, or why not."""
+        """The facts embedded in every page, with whether there is a model to ask, or why not."""
         return {**about(self.tables.study), "model": model, "why": why and self.without_paths(why)}
 
     def without_paths(self, sentence: str) -> str:
-        """What went wrong, in a sentence that does not say where the study, its model and its text are on this machine."""
-        with suppress(FfscopeError, OSError):  # then the study's own path is all that is known, and hidden
-            self._now()
+        """An error message without the paths of the study, its model and its corpus on this machine."""
+        with suppress(FfscopeError, OSError):  # only the study's own path is then known, and hidden
+            self._current()
         return self._hide(sentence)
 
-    def _stamp(self) -> tuple[int, ...]:
-        """Changes whenever the study does: its manifest is written last at each stage."""
+    def _modified(self) -> tuple[int, ...]:
+        """Modification times that change with the study: every stage writes the manifest last."""
         files = (self.folder / "study.json", self.folder / "summary.json")
         return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
 
-    def _get_ready(self, tables: Tables) -> None:
-        """What would make the first answers slow, done before anyone asks."""
+    def _warm_up(self, tables: Tables) -> None:
+        """Do in advance what would slow down the first requests."""
         try:
             self._prepare(self)
             tables.hold()
-        except Exception as error:  # of whatever kind: questions are answered without it, or say what is wrong
-            said = visible(str(error), longest=None)
-            logger.warning("The study is read from its files, which is slower, and not held in memory: %s", said)
+        except Exception as error:  # requests work without it, or report the error themselves
+            reason = visible(str(error), longest=None)
+            logger.warning(
+                "The tables could not be loaded into memory and are read from disk, which is slower: %s", reason
+            )

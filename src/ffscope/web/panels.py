@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FilledPanel:
-    """A panel of a page: whose it is, its title, how it is drawn, what it means, and what it shows."""
+    """A panel of a page: its stage, title, kind (how it is drawn), explanation and data."""
 
     stage: str
     title: str
@@ -27,27 +27,27 @@ class FilledPanel:
 
 
 def memory_panels(tables: Tables, memory: Memory) -> list[FilledPanel]:
-    """What the stages that were done show of a memory."""
+    """The panels of the finished stages for a memory."""
     rows = [row for row in stages().values() if tables.study.has(row.name)]
     filled = [_filled(row, panel, tables, memory) for row in rows for panel in row.memory_panels]
     return [panel for panel in filled if panel is not None]
 
 
 def layer_panels(tables: Tables, layer: int) -> list[FilledPanel]:
-    """What the stages that were done show of a layer."""
+    """The panels of the finished stages for a layer."""
     rows = [row for row in stages().values() if tables.study.has(row.name)]
     filled = [_filled(row, panel, tables, layer) for row in rows for panel in row.layer_panels]
     return [panel for panel in filled if panel is not None]
 
 
 def _filled(row: Stage, panel: Panel, tables: Tables, place: Memory | int) -> FilledPanel | None:
-    """A panel with its data; None where it has none. Whatever goes wrong in it costs this panel alone."""
+    """A panel with its data; None if it has none. An error affects only this panel."""
     kind = panel.kind
     try:
         data = resolve(panel.data)(tables, place)
-        data = json.loads(dumped(data))  # so that what is no JSON goes wrong here, and not with the whole page
+        data = json.loads(dumped(data))  # invalid JSON fails here, not with the whole page
     except Exception as error:  # a plugin's code may raise anything
-        said = visible(f"{type(error).__name__}: {error}", longest=300)
-        logger.warning("The panel %r of the stage %s cannot be filled: %s", panel.title, row.name, said)
-        kind, data = "text", "This panel cannot be filled; the terminal where ffscope runs says why."
+        reason = visible(f"{type(error).__name__}: {error}", longest=300)
+        logger.warning("The panel %r of the stage %s cannot be filled: %s", panel.title, row.name, reason)
+        kind, data = "text", "This panel could not be computed. The reason is in the terminal where ffscope runs."
     return None if data is None else FilledPanel(row.name, panel.title, kind, panel.help, data)

@@ -1,4 +1,4 @@
-"""How the server answers: JSON, or a page that draws it."""
+"""The server's responses: JSON, and HTML pages that draw it."""
 
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ STYLES = ("style.css", "pages.css", "prompt.css", "annotate.css")
 
 
 class Json(Response):
-    """Anything made of dataclasses, lists and plain values. Numbers that are none become null."""
+    """JSON of dataclasses, lists and plain values. NaN and infinities become null."""
 
     media_type = "application/json"
 
@@ -23,32 +23,32 @@ class Json(Response):
 
 
 def page(kind: str, about: dict[str, Any] | None, *, page_token: str) -> Response:
-    """A page of the explorer. Its content is drawn in the browser, from its twin."""
+    """A page of the explorer. The browser draws its content from the page's JSON."""
     head = (
         f'<meta name="page-token" content="{escape(page_token)}"><script type="module" src="/static/main.js"></script>'
     )
     return _html(document(kind, head, block("about", about)))
 
 
-def refusal(said: str, *, status: int) -> Response:
-    """A page that says why there is none, also where scripts and styles are refused too."""
+def error_page(message: str, *, status: int) -> Response:
+    """A page with an error message, readable without scripts and styles."""
     script = '<script type="module" src="/static/main.js"></script>'
-    shown = f'<p>{escape(visible(said, longest=2000))}</p><p><a href="/">Overview</a></p>'
-    return _html(document("error", script, f"<main><h1>This cannot be shown</h1>{shown}</main>"), status=status)
+    content = f'<p>{escape(visible(message, longest=2000))}</p><p><a href="/">Overview</a></p>'
+    return _html(document("error", script, f"<main><h1>This page cannot be shown</h1>{content}</main>"), status=status)
 
 
 def document(kind: str, head: str, body: str, *, root: str = "/", attributes: str = "") -> str:
-    """The page around everything, on the server and in an export."""
+    """The HTML document of a page, on the server and in an export."""
     styles = "".join(f'<link rel="stylesheet" href="{root}static/{name}">' for name in STYLES)
-    said = "The explorer needs JavaScript; every page has a JSON twin under its address and .json."
+    notice = "The explorer needs JavaScript. The data of a page are at its URL with .json added."
     return (
         f'<!doctype html><html lang="en" data-page="{escape(kind)}"{attributes}><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>ffscope</title>'
         f'{styles}<link rel="icon" href="{root}static/icon.svg">{head}</head>'
-        f"<body><noscript>{said}</noscript>{body}</body></html>\n"
+        f"<body><noscript>{notice}</noscript>{body}</body></html>\n"
     )
 
 
 def _html(text: str, *, status: int = 200) -> Response:
-    # A folder's or a model's name may hold what is not UTF-8.
+    # Names of folders and models may not be valid UTF-8.
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)

@@ -1,4 +1,4 @@
-"""Prefixes as a page shows them: no longer than can be read, duplicates folded."""
+"""Prefixes in the JSON of a page: cut to a readable length, duplicates merged."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from ffscope.queries.prefixes import Trigger
 from ffscope.queries.tables import LONGEST
 
-_LONGEST_TITLE = 300
+_MAX_TITLE = 300
 
 
 @dataclass(frozen=True)
 class Row:
-    """A prefix with its whole sentence, token by token. `folded` are the ranks of later ones with the very same text."""
+    """A prefix with its whole sentence, token by token. `folded`: the ranks of later prefixes with the same text."""
 
     rank: int
     coefficient: float
@@ -20,13 +20,13 @@ class Row:
     tokens: list[str]
     next_token: str
     title: str | None
-    agrees: bool | None  # whether the value's top token is the next token; None where values have not been read
+    agrees: bool | None  # whether the value's top token is the next token; None without the stage values
     folded: list[int] = field(default_factory=list)
     quantile: float | None = None
 
 
-def shown(trigger: Trigger, top: int | None = None) -> Row:
-    """One prefix; `top` is the token that the memory's value promotes most."""
+def prefix_row(trigger: Trigger, top: int | None = None) -> Row:
+    """The row of a prefix; `top` is the id of the value's top token."""
     title = trigger.title
     return Row(
         rank=trigger.rank,
@@ -35,20 +35,20 @@ def shown(trigger: Trigger, top: int | None = None) -> Row:
         position=trigger.position,
         tokens=[_cut(token, LONGEST) for token in trigger.tokens],
         next_token=_cut(trigger.next_token, LONGEST),
-        title=None if title is None else _cut(title, _LONGEST_TITLE),
+        title=None if title is None else _cut(title, _MAX_TITLE),
         agrees=None if top is None else trigger.next_id == top,
     )
 
 
-def folded(triggers: Iterable[Trigger], top: int | None = None) -> list[Row]:
-    """Prefixes in their order, each text once."""
+def merged_rows(triggers: Iterable[Trigger], top: int | None = None) -> list[Row]:
+    """The rows of prefixes in their order, each text once."""
     rows: dict[str, Row] = {}
     for trigger in triggers:
         text = trigger.before + trigger.token
         if text in rows:
             rows[text].folded.append(trigger.rank)
         else:
-            rows[text] = shown(trigger, top)
+            rows[text] = prefix_row(trigger, top)
     return list(rows.values())
 
 

@@ -1,4 +1,4 @@
-"""Connections that do not send a whole request in time are closed; uvicorn itself only limits the pause between two requests."""
+"""Close connections that do not send a complete request in time; uvicorn itself only limits the time between two requests."""
 
 import asyncio
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 10.0  # for all headers, from the connection or the request's first byte on
-BODY_SECONDS = 20.0  # for the whole body, from the end of the headers on
-MOST_CONNECTIONS = 500  # open at once; a process may often have 1,024 files open
+HEAD_SECONDS = 10.0  # for all headers, from the connection or the first byte of the request
+BODY_SECONDS = 20.0  # for the whole body, from the end of the headers
+MAX_CONNECTIONS = 500  # open at once; processes are often limited to 1,024 open files
 
 
 class TimedProtocol(H11Protocol):
-    """One connection, with a deadline for the headers and one for the body of each request. Answers may take as long as they like.
+    """One connection, with a deadline for the headers and one for the body of each request. Responses have no deadline.
 
-    A deadline is not put off by single bytes, so that a client that drips them is closed too.
+    Received bytes do not extend a deadline, so a client that sends single bytes slowly is closed too.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._awaited: Any = None  # the part of a request that has a deadline now
+        self._awaited: Any = None  # the part of the request that has a deadline now
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.close()
         self._set_deadline()
 
@@ -41,10 +41,10 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _set_deadline(self) -> None:
-        """Give the part of the request that is being received its deadline, once."""
+        """Start the deadline of the part of the request being received, once per part."""
         limits = {h11.IDLE: HEAD_SECONDS, h11.SEND_BODY: BODY_SECONDS}
         awaited = None if self.transport.is_closing() else self.conn.their_state
-        # Between two requests, uvicorn's limit for idle connections holds.
+        # Between two requests, uvicorn's own limit for idle connections applies.
         if awaited is h11.IDLE and self.timeout_keep_alive_task is not None:
             awaited = None
         if awaited is self._awaited:
@@ -57,14 +57,14 @@ class TimedProtocol(H11Protocol):
     def _time_out(self) -> None:
         if self.transport.is_closing():
             return
-        begun, _ = self.conn.trailing_data
+        received, _ = self.conn.trailing_data
         answered = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-        if (begun or self._awaited is h11.SEND_BODY) and not answered and self.conn.our_state is not h11.DONE:
+        if (received or self._awaited is h11.SEND_BODY) and not answered and self.conn.our_state is not h11.DONE:
             self._refuse()
         self.transport.close()
 
     def _refuse(self) -> None:
-        """Say what was missing to whoever sent a part of a request."""
+        """Answer an incomplete request with status 408."""
         sentence = b"The request was not sent in time."
         headers = {
             "content-type": "text/plain; charset=utf-8",

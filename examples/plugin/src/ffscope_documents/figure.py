@@ -1,6 +1,6 @@
 """The figure: by layer, the share of a memory's triggers that come from one document."""
 
-from ffscope.report.figure import Entry, Figure
+from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source, by_layer
 from ffscope.report.wording import peak, percent
 
@@ -28,12 +28,25 @@ def sentence(entry: Entry) -> str:
     )
 
 
+def findings(entry: Entry) -> list[Finding]:
+    """Its row of the report's first table."""
+    layer, share = peak(entry, "one_document")
+    reading = (
+        "half of the memories or more fire in one document" if share > 0.5 else "triggers come from several documents"
+    )
+    return [
+        Finding("Triggers of a memory in one document, best layer", f"{percent(share)} in layer {layer}", "–", reading)
+    ]
+
+
 FIGURE = Figure(
     name="one_document",
     title="Triggers of a memory that come from one document",
     stage="documents",
     series=series,
     chart=chart,
+    how_to_read="Bar: median over the layer's memories. Whisker: 95 % interval.",
     sentence=sentence,
+    findings=findings,
     labels={"one_document": LABEL},
 )

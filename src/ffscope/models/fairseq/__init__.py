@@ -1,1 +1,1 @@
-"""fairseq's checkpoints of adaptive language models, read without fairseq."""
+"""Read fairseq checkpoints of adaptive language models, without fairseq."""

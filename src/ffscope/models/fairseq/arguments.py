@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model, as one flat dictionary: from an argparse Namespace, or from omegaconf's tree."""
+"""The arguments of a checkpoint's model as one flat dictionary, from an argparse Namespace or an omegaconf tree."""
 
 import re
 from typing import Any
@@ -8,45 +8,46 @@ from ffscope.models.fairseq.unpickling import Record
 
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 PLAIN = "transformer_lm"
-"""The one architecture that sets nothing by itself."""
-# What fairseq takes where nothing is said. A named architecture has defaults of its own for a tree, which are not known here.
+"""The only architecture without defaults of its own."""
+# fairseq's defaults. Other architectures have different defaults in an omegaconf tree, which are not known here.
 _DEFAULTS = {"decoder_attention_heads": 8, "activation_fn": "relu"}
 
 
 def read_arguments(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of model and task by their names, the architecture's among them as `arch`."""
+    """The arguments of model and task by name; `arch` is the architecture."""
     if checkpoint.get("args") is not None:
         return {**_DEFAULTS, **_fields(checkpoint["args"])}
     tree = _fields(checkpoint.get("cfg"))
     model = _fields(tree.get("model"))
     if not model:
         raise SourceError(
-            "The checkpoint does not say how its model is built. Expected its arguments in 'args', or in 'cfg' with a 'model' part."
+            "The checkpoint has no model arguments. Expected them in 'args', or in 'cfg' with a 'model' part: "
+            "use a checkpoint that fairseq itself wrote."
         )
     arch = model.get("_name", model.get("arch"))
-    found = {**(_DEFAULTS if arch == PLAIN else {}), **_fields(tree.get("task")), **model, "arch": arch}
-    return {name: _resolved(value, tree) for name, value in found.items()}
+    arguments = {**(_DEFAULTS if arch == PLAIN else {}), **_fields(tree.get("task")), **model, "arch": arch}
+    return {name: _resolve(value, tree) for name, value in arguments.items()}
 
 
 def _fields(node: Any) -> dict[str, Any]:
-    """What a dictionary, a Namespace or a node of omegaconf holds, one level deep: below it nothing is asked for."""
-    held = vars(node) if isinstance(node, Record) else node
-    if isinstance(node, Record) and isinstance(held.get("_content"), dict):
-        held = held["_content"]
-    return {name: _value(value) for name, value in held.items()} if isinstance(held, dict) else {}
+    """The entries of a dictionary, a Namespace or an omegaconf node, one level deep; deeper levels are not needed."""
+    entries = vars(node) if isinstance(node, Record) else node
+    if isinstance(node, Record) and isinstance(entries.get("_content"), dict):
+        entries = entries["_content"]
+    return {name: _value(value) for name, value in entries.items()} if isinstance(entries, dict) else {}
 
 
 def _value(node: Any) -> Any:
-    """omegaconf keeps a value inside a node."""
+    """A value, taken out of its omegaconf node if it is in one."""
     return vars(node)["_val"] if isinstance(node, Record) and "_val" in vars(node) else node
 
 
-def _resolved(value: Any, tree: dict[str, Any]) -> Any:
-    """`${task.tokens_per_sample}` as what stands there."""
+def _resolve(value: Any, tree: dict[str, Any]) -> Any:
+    """A value, with a reference such as `${task.tokens_per_sample}` replaced by what it refers to."""
     reference = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     if reference is None:
         return value
-    found: Any = tree
+    node: Any = tree
     for name in reference[1].split("."):
-        found = _fields(found).get(name)
-    return found
+        node = _fields(node).get(name)
+    return node

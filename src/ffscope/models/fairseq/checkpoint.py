@@ -1,4 +1,4 @@
-"""A folder with fairseq's model.pt and dict.txt as a model and its tokenizer."""
+"""Read a folder with fairseq's model.pt and dict.txt as a model and its tokenizer."""
 
 from functools import reduce
 from pathlib import Path
@@ -11,7 +11,7 @@ from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
 from ffscope.models.fairseq.arguments import PLAIN, read_arguments
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer, read_words
 from ffscope.models.fairseq.unpickling import load_checkpoint
-from ffscope.models.fairseq.weights import Weights, own_weights, read_weights, shape_of
+from ffscope.models.fairseq.weights import Weights, read_weights, shape_of, untied_weights
 from ffscope.tokens import visible
 
 _ACTIVATIONS = {
@@ -40,13 +40,13 @@ _UNHANDLED = (
     "scale_heads",
     "scale_resids",
 )
-"""Arguments that change what is computed in ways that are not followed here; others than off are refused."""
+"""Arguments that change the computation in ways that are not implemented here; refused if they are on."""
 
-_POSITIONS = 1024  # where nothing else is said
+_POSITIONS = 1024  # the default
 
 
 def find_checkpoint(source: str) -> Path | None:
-    """The checkpoint that a path names: a .pt file, a folder with model.pt, or one with a single .pt file; else None."""
+    """The checkpoint at a path: a .pt file, or model.pt or the only .pt file of a folder; else None."""
     path = Path(source).expanduser()
     if path.is_file():
         return path if path.suffix == ".pt" else None
@@ -54,57 +54,57 @@ def find_checkpoint(source: str) -> Path | None:
         return None
     if (path / "model.pt").is_file():
         return path / "model.pt"
-    found = sorted(file for file in path.glob("*.pt") if file.is_file())
-    if len(found) > 1:
+    files = sorted(file for file in path.glob("*.pt") if file.is_file())
+    if len(files) > 1:
         raise SourceError(
-            f"{source} holds {len(found)} checkpoints: {', '.join(f.name for f in found[:5])}. Name one of them."
+            f"{source} contains {len(files)} checkpoints: {', '.join(f.name for f in files[:5])}. Name one of them."
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def read_tokenizer(file: Path, model: AdaptiveLM) -> Any:
-    """The tokenizer that dict.txt beside a checkpoint makes; it must have the model's words."""
+    """The tokenizer made from the dict.txt next to a checkpoint; raises if its size is not the model's."""
     words = read_words(file.parent / "dict.txt")
     vocab = model.config.vocab_size
     if len(words) != vocab:
         raise SourceError(
-            f"{file.parent / 'dict.txt'} has {len(words) - len(SYMBOLS)} words, which with fairseq's {len(SYMBOLS)} symbols makes "
-            f"{len(words)}; {file.name} has embeddings for {vocab}. Expected the dictionary that the model was trained with."
+            f"{file.parent / 'dict.txt'} has {len(words) - len(SYMBOLS)} words, {len(words)} with fairseq's {len(SYMBOLS)} "
+            f"symbols; {file.name} has embeddings for {vocab}. Expected the dictionary of the model's training data: copy it there."
         )
     return make_tokenizer(words, bos=words[model.config.bos_token_id])
 
 
 def read_checkpoint(file: Path, dtype: torch.dtype | str) -> AdaptiveLM:
-    """The model of a checkpoint, in a precision or, with `auto`, in its own."""
+    """The model of a checkpoint, in a given precision or, with `auto`, in its own."""
     checkpoint = load_checkpoint(file)
     try:
         weights = read_weights(checkpoint["model"])
         shape = shape_of(weights)
-        config = AdaptiveLMConfig(**shape, **_said(read_arguments(checkpoint), shape))
-        return _filled(config, own_weights(weights, shape), file, dtype)
+        config = AdaptiveLMConfig(**shape, **_config_options(read_arguments(checkpoint), shape))
+        return _make_model(config, untied_weights(weights, shape), file, dtype)
     except SourceError:
         raise
-    # What fits no shape breaks the reading of it in every way.
+    # Weights or arguments of unexpected types can raise any error.
     except Exception as error:
         raise SourceError(
-            f"{file} does not hold fairseq's adaptive language model: its weights or arguments are of other kinds "
-            f"({type(error).__name__}). Expected a checkpoint as fairseq writes it."
+            f"{file} does not contain fairseq's adaptive language model: its weights or arguments have unexpected types "
+            f"({type(error).__name__}). Expected a checkpoint written by fairseq."
         ) from error
 
 
-def _said(arguments: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    """What only the arguments tell."""
+def _config_options(arguments: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
+    """The options of the config that only the arguments give, not the weights."""
     for name in _UNHANDLED:
         if _is_on(arguments.get(name)):
             raise SourceError(
-                f"The checkpoint's model has {name}={_shown(arguments[name])}, which is not handled. Expected fairseq's adaptive "
-                "language model without it."
+                f"The checkpoint's model has {name}={_abbreviate(arguments[name])}, which is not supported. Expected fairseq's "
+                "adaptive language model without it."
             )
     norm_before = _norm_before(arguments)
     if shape["final_norm"] and not norm_before:
         raise SourceError(
-            "The checkpoint has a final norm, and its norms stand behind the sub-layers. Expected one or the other: "
-            "mend decoder_normalize_before in its arguments."
+            "The checkpoint has a final norm, but also norms after its sub-layers. Expected one or the other: "
+            "correct decoder_normalize_before in its arguments."
         )
     return {
         "num_attention_heads": _heads(arguments.get("decoder_attention_heads"), shape["hidden_size"]),
@@ -116,68 +116,68 @@ def _said(arguments: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _heads(said: Any, width: int) -> int:
-    heads = int(said) if str(said).isdecimal() else 0
+def _heads(value: Any, width: int) -> int:
+    heads = int(value) if str(value).isdecimal() else 0
     if not heads or width % heads:
         raise SourceError(
-            f"The checkpoint gives decoder_attention_heads as {_shown(said)}. Expected a divisor of its width {width}."
+            f"The checkpoint has decoder_attention_heads={_abbreviate(value)}. Expected a divisor of its width {width}."
         )
     return heads
 
 
-def _activation(said: Any) -> str:
-    if said not in _ACTIVATIONS:
+def _activation(value: Any) -> str:
+    if value not in _ACTIVATIONS:
         raise SourceError(
-            f"The checkpoint gives activation_fn as {_shown(said)}. Expected one of: {', '.join(_ACTIVATIONS)}."
+            f"The checkpoint has activation_fn={_abbreviate(value)}. Expected one of: {', '.join(_ACTIVATIONS)}."
         )
-    return _ACTIVATIONS[said]
+    return _ACTIVATIONS[value]
 
 
-def _shown(said: Any) -> str:
-    """What a file says may be of any length."""
-    return visible(repr(said), longest=80)
+def _abbreviate(value: Any) -> str:
+    """A value for an error message; in a file it may be of any length."""
+    return visible(repr(value), longest=80)
 
 
-def _is_on(said: Any) -> bool:
-    """Whether an option is set; a tree may hold it as a word."""
-    return said.lower() not in ("", "false", "no", "off", "none", "0") if isinstance(said, str) else bool(said)
+def _is_on(value: Any) -> bool:
+    """Whether an option is on; an omegaconf tree may contain it as a string."""
+    return value.lower() not in ("", "false", "no", "off", "none", "0") if isinstance(value, str) else bool(value)
 
 
 def _norm_before(arguments: dict[str, Any]) -> bool:
-    """Every named architecture has its norms before, whatever its arguments say; the plain one is asked."""
+    """Every named architecture is pre-norm, whatever its arguments; only for the plain one do the arguments decide."""
     return _is_on(arguments.get("decoder_normalize_before")) if arguments.get("arch") == PLAIN else True
 
 
 def _positions(arguments: dict[str, Any]) -> int:
-    named = (arguments.get(name) for name in ("max_target_positions", "max_positions", "tokens_per_sample"))
-    return next((number for number in named if isinstance(number, int) and number > 0), _POSITIONS)
+    limits = (arguments.get(name) for name in ("max_target_positions", "max_positions", "tokens_per_sample"))
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), _POSITIONS)
 
 
-def _filled(config: AdaptiveLMConfig, weights: Weights, file: Path, dtype: torch.dtype | str) -> AdaptiveLM:
-    """A model with these weights; in its own precision, which is the finest among them, where no other is asked for."""
+def _make_model(config: AdaptiveLMConfig, weights: Weights, file: Path, dtype: torch.dtype | str) -> AdaptiveLM:
+    """A model with these weights, in `dtype` or, with `auto`, in the highest precision among them."""
     own = reduce(torch.promote_types, (weight.dtype for weight in weights.values()))
-    with torch.device("meta"):  # no time is spent on weights that are replaced
+    with torch.device("meta"):  # weights that are replaced need no initialisation
         model = AdaptiveLM(config).to(own if isinstance(dtype, str) else dtype)
-    _refuse_other(model.state_dict(), weights, file)
+    _check_weights(model.state_dict(), weights, file)
     model = model.to_empty(device="cpu").eval()
-    for name, held in model.state_dict().items():
-        held.copy_(weights[name])
+    for name, parameter in model.state_dict().items():
+        parameter.copy_(weights[name])
     return model
 
 
-def _refuse_other(expected: Weights, weights: Weights, file: Path) -> None:
-    """Raise unless the weights are the model's, all of them, and of its shapes."""
+def _check_weights(expected: Weights, weights: Weights, file: Path) -> None:
+    """Raise unless the names and shapes of the weights are exactly those of the model."""
     missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing or unknown:
-        which = ", ".join(missing[:3] or unknown[:3])
-        what = (
-            f"lacks {len(missing)} weights"
-            if missing
-            else f"has {len(unknown)} weights that the model has no place for"
+        names = ", ".join(missing[:3] or unknown[:3])
+        problem = (
+            f"lacks {len(missing)} weights" if missing else f"has {len(unknown)} weights that the model does not use"
         )
-        raise SourceError(f"{file} {what}, {which} among them. Expected fairseq's adaptive language model, whole.")
-    for name, own in expected.items():
-        if own.shape != weights[name].shape:
+        raise SourceError(
+            f"{file} {problem}, such as {names}. Expected a complete checkpoint of fairseq's adaptive language model."
+        )
+    for name, parameter in expected.items():
+        if parameter.shape != weights[name].shape:
             raise SourceError(
-                f"{name} in {file} is {tuple(weights[name].shape)}. Expected {tuple(own.shape)}, as its other weights say."
+                f"{name} in {file} has shape {tuple(weights[name].shape)}. Expected {tuple(parameter.shape)}, to fit the others."
             )

@@ -1,6 +1,6 @@
-"""How a vector is read over the vocabulary. Each lens is a module of this package, named as the lens is; no torch here.
+"""Lenses: ways to read a vector as logits over the vocabulary. Each is a module of this package, named after the lens; no torch.
 
-A lens's module ends in `LENS`: the class, whose `of` makes the lens for a model. `base` is what all lenses share.
+A lens's module ends in `LENS`, its class, whose `for_model` makes the lens for a model. `base` is what all lenses share.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def lens_names() -> tuple[str, ...]:
-    """The lenses there are, by name."""
+    """The names of all lenses."""
     return tuple(sorted(module.name for module in iter_modules(__path__) if module.name != "base"))
 
 
 def check_lens_name(name: str) -> None:
-    """Raise where there is no lens of that name."""
+    """Raise if there is no lens of that name."""
     if name not in lens_names():
         raise LensError(f"There is no lens {name!r}. Choose one of: {', '.join(lens_names())}.")
 
 
 def make_lens(name: str, model: Any, top: "Top | None", layers: "Sequence[FeedForward]") -> "Lens":
     """The lens of that name for a transformers model."""
-    from ffscope.models.unembedding import unembedding
+    from ffscope.models.unembedding import make_unembedding
 
     check_lens_name(name)
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
@@ -39,4 +39,4 @@ def make_lens(name: str, model: Any, top: "Top | None", layers: "Sequence[FeedFo
             "Load the model with its language-modelling head."
         )
     lens: type[Lens] = import_module(f"{__name__}.{name}").LENS
-    return lens.of(model, top, unembedding(head), layers)
+    return lens.for_model(model, top, make_unembedding(head), layers)

@@ -1,4 +1,4 @@
-"""The `norm` lens: through the final norm, as the model reads its own last output."""
+"""The `norm` lens: through the final norm, as the model itself reads its last output."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,28 +8,28 @@ from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.models.families import Top
-from ffscope.models.feed_forward import FeedForward, number
+from ffscope.models.feed_forward import FeedForward, resolve_scale
 from ffscope.models.lenses.base import Lens
-from ffscope.models.linear_parts import Map, linear_part, steps
+from ffscope.models.linear_parts import Map, linear_part, unembedding_steps
 from ffscope.models.unembedding import Unembedding
 
 
 class NormLens(Lens):
-    """States exactly as the model reads its last output; updates through the linear part of the same map."""
+    """Reads states exactly as the model reads its last output, and updates through the linear part of the same map."""
 
     name = "norm"
 
     def __init__(self, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward] = ()) -> None:
         super().__init__(unembedding, layers)
-        self.steps = steps(model, top)
-        self.scale = number(top.scale, model.config)
+        self.steps = unembedding_steps(model, top)
+        self.scale = resolve_scale(top.scale, model.config)
         self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
         self.bias: Tensor | None = getattr(model, top.bias, None) if top.bias else None
         self.hidden: int = model.config.get_text_config().hidden_size
         self._linear: list[Map] | None = None
 
     @classmethod
-    def of(cls, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward]) -> "NormLens":
+    def for_model(cls, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward]) -> "NormLens":
         return cls(model, top, unembedding, layers)
 
     @property
@@ -41,40 +41,40 @@ class NormLens(Lens):
 
     @torch.no_grad()
     def logits(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        """What the model predicts from last outputs."""
-        logits = self._moved(self.unembedding.logits(self._at_the_top(states)))
+        """The logits that the model would compute if these states were its last output."""
+        logits = self._scale_and_shift(self.unembedding.logits(self._apply_steps(states)))
         return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        return self.unembedding.promoted(self._directed(updates)) * self.scale
+        return self.unembedding.direction_logits(self._direction(updates)) * self.scale
 
     @torch.no_grad()
     def state_scores(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        """The logits of states before the cap, or before the normalisers of an adaptive softmax."""
-        return self._moved(self.unembedding.scores(self._at_the_top(states)))
+        """The logits of states before the cap, or before an adaptive softmax's normalisers."""
+        return self._scale_and_shift(self.unembedding.scores(self._apply_steps(states)))
 
     def update_scores(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        """What updates add to `state_scores`, but for the scale that a norm has there."""
-        return self.unembedding.pushed(self._directed(updates)) * self.scale
+        """What updates add to `state_scores`, up to the factor that the norm applies in a run."""
+        return self.unembedding.direction_scores(self._direction(updates)) * self.scale
 
     @torch.no_grad()
     def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
-        if self.bias is not None or self.cap is not None:  # which may change who is first
+        if self.bias is not None or self.cap is not None:  # these may change which token is first
             return super().state_tops(states, layer)
-        return torch.cat([self.unembedding.top(self._at_the_top(some)) for some in states.split(self.chunk)])
+        return torch.cat([self.unembedding.top(self._apply_steps(chunk)) for chunk in states.split(self.chunk)])
 
     @torch.no_grad()
     def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
-        return torch.cat([self.unembedding.top_promoted(self._directed(some)) for some in updates.split(self.chunk)])
+        return torch.cat([self.unembedding.top_promoted(self._direction(chunk)) for chunk in updates.split(self.chunk)])
 
-    def _at_the_top(self, states: Tensor) -> Tensor:
-        """States as the unembedding gets them."""
+    def _apply_steps(self, states: Tensor) -> Tensor:
+        """States as they enter the unembedding."""
         states = states.to(self.unembedding.dtype)
         for step in self.steps:
             states = step(states)
         return states
 
-    def _directed(self, updates: Tensor) -> Tensor:
+    def _direction(self, updates: Tensor) -> Tensor:
         """Updates through the linear part of the same steps."""
         if self._linear is None:
             self._linear = [linear_part(step, self.hidden) for step in self.steps]
@@ -82,7 +82,7 @@ class NormLens(Lens):
             updates = step(updates)
         return updates
 
-    def _moved(self, logits: Tensor) -> Tensor:
+    def _scale_and_shift(self, logits: Tensor) -> Tensor:
         logits = logits * self.scale
         return logits if self.bias is None else logits + self.bias.reshape(-1)
 

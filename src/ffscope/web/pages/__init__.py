@@ -1,4 +1,4 @@
-"""One module for each page: its address, its JSON for the browser, for scripts and for exports, and the type of that JSON.
+"""One module per page: its routes, its JSON (for the browser, scripts and exports) and the type of that JSON.
 
-Every module here has a `router`; a new module is a new page.
+Every module here defines a `router`; adding a module adds a page.
 """

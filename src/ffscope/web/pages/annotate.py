@@ -1,4 +1,4 @@
-"""The page on which people annotate: which memories to look at, what was marked, and its saving."""
+"""The annotation page: the memories to annotate, and saving what a person marks."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,20 +17,20 @@ from ffscope.patterns.pattern import KINDS, LEAST, MOST, TRIGGERS, Pattern
 from ffscope.queries.annotations import done_by, drafts_begun, read
 from ffscope.queries.prefixes import first_triggers
 from ffscope.queries.tables import Tables, checked
-from ffscope.report.patterns import beside
-from ffscope.web.dependencies import Annotator, Layer, Number, answers, html_page, studied
+from ffscope.report.patterns import with_annotator
+from ffscope.web.dependencies import Annotator, Layer, Number, html_page, response_docs, served_study
 from ffscope.web.drawing import Drawing
 from ffscope.web.parameters import takes
 from ffscope.web.responses import Json
-from ffscope.web.rows import Row, shown
+from ffscope.web.rows import Row, prefix_row
 
 router = APIRouter(prefix="/annotate", tags=["annotate"])
-_REFUSALS = (403, 411, 413)
+_WRITE_ERRORS = (403, 411, 413)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A memory to annotate: whether it is done, and whether it is begun."""
+    """A memory to annotate: whether it is done, and whether there is a draft."""
 
     memory: str
     done: bool
@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TasksResponse:
-    """The memories that everyone annotates, how far a person is, and who else is at it."""
+    """The memories that everyone annotates, one person's progress, and the number of memories each person has done."""
 
     annotator: str
     people: dict[str, int]
@@ -49,7 +49,7 @@ class TasksResponse:
 
 @dataclass(frozen=True)
 class TaskResponse:
-    """One memory to annotate: its first triggers, what was marked last, the steps before it; and nothing of what programs found."""
+    """One memory to annotate: its top triggers, the current marks and the steps before; no patterns found by programs."""
 
     memory: str
     triggers: list[Row]
@@ -64,13 +64,13 @@ class TaskResponse:
 
 @dataclass(frozen=True)
 class FigureResponse:
-    """Figure 2 as the machine and a person have it; null where neither has looked."""
+    """Figure 2 from automatic patterns and from a person's annotations; null without either."""
 
     figure: Drawing | None
 
 
 class PatternBody(BaseModel):
-    """What some prefixes share, maybe not whole yet."""
+    """A pattern, possibly incomplete."""
 
     kind: Annotated[str | None, Field(max_length=20)] = None
     description: Annotated[str, Field(max_length=1000)] = ""
@@ -78,7 +78,7 @@ class PatternBody(BaseModel):
 
 
 class AnnotationBody(BaseModel):
-    """What a person says of a memory. `none`: they looked and saw no pattern."""
+    """A person's annotation of a memory. `none`: they found no pattern."""
 
     annotator: Annotated[str, Field(max_length=200)]
     patterns: Annotated[list[PatternBody], Field(max_length=20)] = []
@@ -87,39 +87,40 @@ class AnnotationBody(BaseModel):
 
 @dataclass(frozen=True)
 class Saved:
-    """When it was written down."""
+    """The time at which it was saved."""
 
     made: str
 
 
 def tasks_response(tables: Tables, annotator: str, memories: list[Memory]) -> TasksResponse:
-    """The memories that a person is asked to annotate; without a name nothing is done."""
+    """The memories to annotate with one person's progress; without a name, none are done."""
     study = tables.study
     everyone = done_by(study)
-    people = {name: len(theirs) for name, theirs in everyone.items()}
+    people = {name: len(annotated) for name, annotated in everyone.items()}
     if not annotator.strip():
         return TasksResponse("", people, [Task(str(memory), False, False) for memory in memories], 0)
-    name = drafts.reader(study, annotator)
+    name = drafts.checked_reader(study, annotator)
     done, begun = everyone.get(name, set()), drafts_begun(study, name)
     tasks = [Task(str(memory), memory in done, memory in begun and memory not in done) for memory in memories]
     return TasksResponse(name, people, tasks, sum(task.done for task in tasks))
 
 
 def task_response(tables: Tables, memory: Memory, annotator: str) -> TaskResponse:
-    """What a person sees of one memory, and what they have marked."""
-    study, name = tables.study, drafts.reader(tables.study, annotator)
+    """The triggers of one memory, and what a person has marked in them."""
+    study, name = tables.study, drafts.checked_reader(tables.study, annotator)
     checked(study, memory)
-    said = next((one for one in read(study, memory) if one.annotator == name), None)
+    annotation = next((entry for entry in read(study, memory) if entry.annotator == name), None)
     steps = drafts.steps(study, name, memory)
-    written = [DraftPattern(one.kind, one.description, list(one.covers)) for one in said.patterns] if said else []
-    # Whichever is newer: what was done, or a step after it.
-    newest = steps[-1] if steps and (said is None or steps[-1].made > said.made) else None
+    patterns = annotation.patterns if annotation else ()
+    saved = [DraftPattern(pattern.kind, pattern.description, list(pattern.covers)) for pattern in patterns]
+    # A draft saved after the annotation takes its place.
+    newest = steps[-1] if steps and (annotation is None or steps[-1].made > annotation.time) else None
     return TaskResponse(
         memory=str(memory),
-        triggers=[shown(one) for one in first_triggers(tables, [memory], count=TRIGGERS)[memory]],
-        patterns=newest.patterns if newest else written,
-        none=newest.none if newest else said is not None and not said.patterns,
-        done=said is not None,
+        triggers=[prefix_row(trigger) for trigger in first_triggers(tables, [memory], count=TRIGGERS)[memory]],
+        patterns=newest.patterns if newest else saved,
+        none=newest.none if newest else annotation is not None and not annotation.patterns,
+        done=annotation is not None,
         steps=steps,
         least=LEAST,
         most=MOST,
@@ -128,59 +129,64 @@ def task_response(tables: Tables, memory: Memory, annotator: str) -> TaskRespons
 
 
 def figure_response(tables: Tables, annotator: str, summary: dict[str, Any]) -> FigureResponse:
-    """Figure 2: the machine's as the report has it, a person's as it is now."""
+    """Figure 2: the automatic patterns as in the report, and the person's annotations as they are now."""
     from ffscope.report.drawn_figure import draw as draw_figure
 
-    entry = beside(tables.study, summary.get("patterns", {}), drafts.reader(tables.study, annotator))
+    entry = with_annotator(tables.study, summary.get("patterns", {}), drafts.checked_reader(tables.study, annotator))
     if entry is None:
         return FigureResponse(None)
     drawn = draw_figure("patterns", {"patterns": entry})
     return FigureResponse(Drawing(drawn.name, drawn.title, "", drawn.spec, drawn.number))
 
 
-@router.get(".json", responses=answers(TasksResponse))
+@router.get(".json", responses=response_docs(TasksResponse))
 def tasks(
     request: Request,
     annotator: Annotator = "",
-    sample: Annotated[int, Query(ge=1, le=1000, description="Memories of every layer.")] = 10,
+    sample: Annotated[int, Query(ge=1, le=1000, description="Number of memories per layer.")] = 10,
     seed: Annotated[int | None, Query(ge=0, le=2**31)] = None,
 ) -> Json:
-    """The memories to annotate, and how far a person is."""
-    drawn = studied(request).kept(f"{sample} by {seed}", lambda tables: draw(tables.study, sample, seed=seed))
-    return Json(tasks_response(studied(request).tables, annotator, drawn))
+    """The memories to annotate, and one person's progress."""
+    study = served_study(request)
+    memories = study.cached(f"sample {sample} {seed}", lambda tables: draw(tables.study, sample, seed=seed))
+    return Json(tasks_response(study.tables, annotator, memories))
 
 
-@router.get("/figure.json", responses=answers(FigureResponse))
+@router.get("/figure.json", responses=response_docs(FigureResponse))
 def figure(request: Request, annotator: Annotator) -> Json:
-    """Figure 2 as the machine and a person have it."""
-    return Json(figure_response(studied(request).tables, annotator, studied(request).summary()))
+    """Figure 2 from automatic patterns and from a person's annotations."""
+    return Json(figure_response(served_study(request).tables, annotator, served_study(request).summary()))
 
 
-@router.get("/L{layer:number}/{number:number}.json", responses=answers(TaskResponse))
+@router.get("/L{layer:number}/{number:number}.json", responses=response_docs(TaskResponse))
 def task(request: Request, layer: Layer, number: Number, annotator: Annotator) -> Json:
     """One memory to annotate, and what a person has marked so far."""
-    return Json(task_response(studied(request).tables, Memory(layer, number), annotator))
+    return Json(task_response(served_study(request).tables, Memory(layer, number), annotator))
 
 
-@router.post("/L{layer:number}/{number:number}/draft.json", responses=answers(Saved, also=_REFUSALS))
-def draft(request: Request, layer: Layer, number: Number, said: AnnotationBody) -> Json:
-    """Keep a step that need not be whole."""
-    halves = [DraftPattern(one.kind, one.description, one.covers) for one in said.patterns]
-    study = studied(request).tables.study
-    return Json(Saved(drafts.save(study, said.annotator, Memory(layer, number), halves, none=said.none).made))
+@router.post("/L{layer:number}/{number:number}/draft.json", responses=response_docs(Saved, also=_WRITE_ERRORS))
+def draft(request: Request, layer: Layer, number: Number, annotation: AnnotationBody) -> Json:
+    """Save a draft, which may be incomplete."""
+    patterns = [DraftPattern(pattern.kind, pattern.description, pattern.covers) for pattern in annotation.patterns]
+    study = served_study(request).tables.study
+    saved = drafts.save(study, annotation.annotator, Memory(layer, number), patterns, none=annotation.none)
+    return Json(Saved(saved.made))
 
 
-@router.post("/L{layer:number}/{number:number}.json", responses=answers(Saved, also=_REFUSALS))
-def done(request: Request, layer: Layer, number: Number, said: AnnotationBody) -> Json:
-    """Write down what a person says of a memory; it is held to the rules."""
-    if said.none == bool(said.patterns):
-        raise InputError("Describe a pattern, or say that there is none: one of the two, and not both.")
-    patterns = [Pattern(one.kind or "", one.description, tuple(one.covers)) for one in said.patterns]
-    return Json(Saved(write(studied(request).tables.study, said.annotator, Memory(layer, number), patterns).made))
+@router.post("/L{layer:number}/{number:number}.json", responses=response_docs(Saved, also=_WRITE_ERRORS))
+def done(request: Request, layer: Layer, number: Number, annotation: AnnotationBody) -> Json:
+    """Save a finished annotation; it must be complete."""
+    if annotation.none == bool(annotation.patterns):
+        raise InputError("Describe a pattern, or choose “No pattern”: exactly one of the two.")
+    patterns = [
+        Pattern(pattern.kind or "", pattern.description, tuple(pattern.covers)) for pattern in annotation.patterns
+    ]
+    study = served_study(request).tables.study
+    return Json(Saved(write(study, annotation.annotator, Memory(layer, number), patterns).time))
 
 
 @router.get("", include_in_schema=False)
 @takes(tasks, own=("memory",))
 def html(request: Request) -> Response:
-    """The paper's protocol."""
+    """The annotation page, which follows the paper's protocol."""
     return html_page(request, "annotate")

@@ -1,4 +1,4 @@
-"""The loaded model's part of other pages: how it is, a memory's coefficients in any text, values in the same direction."""
+"""Answers of the loaded model for other pages: its state, a memory's coefficients in any text, memories with similar values."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,26 +14,26 @@ from ffscope.queries.memory import maximum_of
 from ffscope.queries.tables import checked
 from ffscope.study.public import public_name
 from ffscope.web.dependencies import (
-    LONGEST_TEXT,
-    MODEL_REFUSALS,
+    MAX_TEXT,
+    MODEL_ERRORS,
     Layer,
     Number,
     Text,
     Ticket,
-    answers,
     ask_model,
     queue,
-    studied,
+    response_docs,
+    served_study,
 )
 from ffscope.web.responses import Json
 
 router = APIRouter(tags=["model"])
-_SENTENCES = 100
+_MAX_SENTENCES = 100
 
 
 @dataclass(frozen=True)
 class LiveResponse:
-    """How the model is: none, loading, ready or failed; who waits; and what may be asked of it."""
+    """The model's state (none, loading, ready or failed), its queue, and the limits of questions."""
 
     state: str
     why: str | None
@@ -46,7 +46,7 @@ class LiveResponse:
 
 @dataclass(frozen=True)
 class CoefficientsResponse:
-    """A memory's coefficients at the tokens of a text, or of sentences by their number; beside its highest in the study."""
+    """A memory's coefficients at the tokens of a text, or of sentences by number, and its maximum in the study."""
 
     maximum: float | None
     tokens: list[str] | None = None
@@ -56,24 +56,24 @@ class CoefficientsResponse:
 
 @dataclass(frozen=True)
 class SimilarResponse:
-    """The memories whose values point most nearly the same way."""
+    """The memories with the most similar values, by cosine."""
 
     similar: list[Similar]
 
 
-@router.get("/live.json", responses=answers(LiveResponse))
+@router.get("/live.json", responses=response_docs(LiveResponse))
 def live(request: Request, ticket: Ticket = "") -> Json:
-    """How the model is, and how many questions are in front of a ticket's."""
-    place = queue(request).place(ticket)
+    """The model's state, and how many questions are ahead of the ticket's."""
+    status = queue(request).status(ticket)
     loaded = queue(request).about
-    limits = {"characters": LONGEST_TEXT, "sentences": _SENTENCES}
+    limits = {"characters": MAX_TEXT, "sentences": _MAX_SENTENCES}
     limits |= {} if loaded is None else {"tokens": loaded.tokens, "new_tokens": loaded.new_tokens}
     return Json(
         LiveResponse(
-            state=place.state,
-            why=place.why and studied(request).without_paths(place.why),
-            waiting=place.waiting,
-            ahead=place.ahead,
+            state=status.state,
+            why=status.why and served_study(request).without_paths(status.why),
+            waiting=status.waiting,
+            ahead=status.ahead,
             model=loaded and public_name(loaded.model, hub=True),
             device=loaded and loaded.device,
             limits=limits,
@@ -82,7 +82,8 @@ def live(request: Request, ticket: Ticket = "") -> Json:
 
 
 @router.get(
-    "/L{layer:number}/{number:number}/coefficients.json", responses=answers(CoefficientsResponse, also=MODEL_REFUSALS)
+    "/L{layer:number}/{number:number}/coefficients.json",
+    responses=response_docs(CoefficientsResponse, also=MODEL_ERRORS),
 )
 async def coefficients(
     request: Request,
@@ -93,38 +94,40 @@ async def coefficients(
     ticket: Ticket = "",
 ) -> Json:
     """A memory's coefficient at every token of a text, or of sentences of the study."""
-    tables = await run_in_threadpool(lambda: studied(request).tables)
+    tables = await run_in_threadpool(lambda: served_study(request).tables)
     memory = checked(tables.study, Memory(layer, number))
     maximum = await run_in_threadpool(maximum_of, tables, memory)
     if bool(text) == bool(sentences):
-        raise InputError("Ask for a text or for sentences: one of the two, and not both.")
+        raise InputError("Give either text or sentences, not both.")
     if text:
-        said = await ask_model(request, ticket, lambda live, stop: live.text_coefficients(memory, text, stop=stop))
-        return Json(CoefficientsResponse(maximum, said.tokens, said.coefficients))
+        answer = await ask_model(request, ticket, lambda live, stop: live.text_coefficients(memory, text, stop=stop))
+        return Json(CoefficientsResponse(maximum, answer.tokens, answer.coefficients))
     count = tables.study.manifest["corpus"]["sentences"]
-    tokens = await run_in_threadpool(tokens_of, tables, _numbered(sentences, count))
-    asked = list(tokens.values())
-    numbers = await ask_model(request, ticket, lambda live, stop: live.coefficients(memory, asked, stop=stop))
-    return Json(CoefficientsResponse(maximum, sentences=dict(zip(tokens, numbers, strict=True))))
+    tokens = await run_in_threadpool(tokens_of, tables, _parse_sentences(sentences, count))
+    batch = list(tokens.values())
+    rows = await ask_model(request, ticket, lambda live, stop: live.coefficients(memory, batch, stop=stop))
+    return Json(CoefficientsResponse(maximum, sentences=dict(zip(tokens, rows, strict=True))))
 
 
-def _numbered(sentences: str, count: int) -> list[int]:
+def _parse_sentences(sentences: str, count: int) -> list[int]:
     if "-" in sentences:  # a range could name millions
-        raise InputError("Name sentences one by one, such as 12,17.")
+        raise InputError("List sentences one by one, such as 12,17.")
     try:
         numbers = parse_numbers(sentences, count, "sentences")
     except MemoryNameError as error:
         raise InputError(
-            f"Sentences are numbers from 0 to {count - 1}, such as 12,17; found {sentences[:60]!r}."
+            f"Sentences must be numbers from 0 to {count - 1}, such as 12,17; found {sentences[:60]!r}."
         ) from error
-    if len(numbers) > _SENTENCES:
-        raise InputError(f"At most {_SENTENCES} sentences are read at once; {len(numbers)} were asked for.")
+    if len(numbers) > _MAX_SENTENCES:
+        raise InputError(f"At most {_MAX_SENTENCES} sentences can be requested at once; found {len(numbers)}.")
     return numbers
 
 
-@router.get("/L{layer:number}/{number:number}/similar.json", responses=answers(SimilarResponse, also=MODEL_REFUSALS))
+@router.get(
+    "/L{layer:number}/{number:number}/similar.json", responses=response_docs(SimilarResponse, also=MODEL_ERRORS)
+)
 async def similar(request: Request, layer: Layer, number: Number, ticket: Ticket = "") -> Json:
-    """The memories whose values point most nearly the same way."""
-    tables = await run_in_threadpool(lambda: studied(request).tables)
+    """The memories with the most similar values, by cosine."""
+    tables = await run_in_threadpool(lambda: served_study(request).tables)
     memory = checked(tables.study, Memory(layer, number))
     return Json(SimilarResponse(await ask_model(request, ticket, lambda live, stop: live.similar(memory, stop=stop))))

@@ -1,4 +1,4 @@
-"""The page of one memory."""
+"""The memory page."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from starlette.responses import RedirectResponse, Response
 from ffscope.memory_name import Memory
 from ffscope.queries.memory import MemoryPage, Value, memory_page, neighbours, random_memory, searched
 from ffscope.queries.mutation import Mutation, mutation_of
-from ffscope.queries.patterns import Found
+from ffscope.queries.patterns import AnnotatedPattern
 from ffscope.queries.similar import Similar, similar
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import stages
-from ffscope.web.dependencies import Layer, Number, answers, html_page, studied
-from ffscope.web.missing import Missing, missing
+from ffscope.web.dependencies import Layer, Number, html_page, response_docs, served_study
+from ffscope.web.missing_stages import MissingStage, missing_stages
 from ffscope.web.panels import FilledPanel, memory_panels
 from ffscope.web.parameters import takes
 from ffscope.web.responses import Json
-from ffscope.web.rows import Row, folded, shown
+from ffscope.web.rows import Row, merged_rows, prefix_row
 
 router = APIRouter()
 _QUANTILES = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -43,7 +43,7 @@ class MemoryResponse:
     histogram: list[int]
     histogram_edges: list[float]
     value: Value | None
-    patterns: list[Found] | None
+    patterns: list[AnnotatedPattern] | None
     triggers: list[Row]
     quantiles: list[Row]
     sample: list[Row]
@@ -53,17 +53,19 @@ class MemoryResponse:
     previous: str | None
     next: str | None
     random: str
-    missing: list[Missing]
+    missing: list[MissingStage]
     panels: list[FilledPanel]
 
 
 def memory_response(tables: Tables, memory: Memory) -> MemoryResponse:
-    """What a study knows of a memory."""
+    """The JSON of a memory page."""
     study = tables.study
     page = memory_page(tables, str(memory))
     top = page.value.token if page.value else None
     edges = study.settings["histogram_edges"]
-    sample = [replace(shown(one, top), quantile=_quantile(page, edges, one.coefficient)) for one in page.sample]
+    sample = [
+        replace(prefix_row(prefix, top), quantile=_quantile(page, edges, prefix.coefficient)) for prefix in page.sample
+    ]
     before, after = neighbours(tables, memory)
     return MemoryResponse(
         memory=page.memory,
@@ -81,28 +83,28 @@ def memory_response(tables: Tables, memory: Memory) -> MemoryResponse:
         histogram_edges=edges,
         value=page.value,
         patterns=page.patterns,
-        triggers=folded(page.triggers, top),
+        triggers=merged_rows(page.triggers, top),
         quantiles=_by_quantile(sample),
         sample=sample,
-        negative=[shown(prefix, top) for prefix in page.negative],
+        negative=[prefix_row(prefix, top) for prefix in page.negative],
         mutation=mutation_of(tables, memory),
         similar=similar(tables, memory),
         previous=before,
         next=after,
         random=random_memory(tables),
-        missing=missing(study, _stages()),
+        missing=missing_stages(study, _stages()),
         panels=memory_panels(tables, memory),
     )
 
 
 def _stages() -> Iterator[str]:
-    """The stages that have something to show of one memory."""
+    """The stages whose results are on this page."""
     return (name for name, stage in stages().items() if stage.measures or stage.memory_panels)
 
 
 def _quantile(page: MemoryPage, edges: list[float], coefficient: float) -> float | None:
-    """The share of firing prefixes in bins below a coefficient's, and half of those in its own: a histogram knows no more."""
-    above = page.histogram[len(page.histogram) // 2 + 1 :]  # behind the bin of 0
+    """The share of firing prefixes in lower bins of the histogram plus half of those in the coefficient's own bin."""
+    above = page.histogram[len(page.histogram) // 2 + 1 :]  # after the bin of 0
     if not sum(above):
         return None
     at = min(bisect_right(edges, coefficient), len(above) - 1)
@@ -110,31 +112,31 @@ def _quantile(page: MemoryPage, edges: list[float], coefficient: float) -> float
 
 
 def _by_quantile(sample: list[Row]) -> list[Row]:
-    """Of the sampled prefixes the nearest to each quantile; each once."""
-    left = [row for row in sample if row.quantile is not None]
+    """The sampled prefix nearest to each quantile; none is used twice."""
+    remaining = [row for row in sample if row.quantile is not None]
     chosen = []
-    for wanted in _QUANTILES:
-        if left:
-            chosen.append(min(left, key=lambda row: abs(row.quantile - wanted)))  # type: ignore[operator]
-            left.remove(chosen[-1])
+    for quantile in _QUANTILES:
+        if remaining:
+            chosen.append(min(remaining, key=lambda row: abs(row.quantile - quantile)))  # type: ignore[operator]
+            remaining.remove(chosen[-1])
     return sorted(chosen, key=lambda row: -row.coefficient)
 
 
-@router.get("/L{layer:number}/{number:number}.json", responses=answers(MemoryResponse), tags=["study"])
+@router.get("/L{layer:number}/{number:number}.json", responses=response_docs(MemoryResponse), tags=["study"])
 def memory(request: Request, layer: Layer, number: Number) -> Json:
     """Everything about one memory."""
-    return Json(memory_response(studied(request).tables, Memory(layer, number)))
+    return Json(memory_response(served_study(request).tables, Memory(layer, number)))
 
 
 @router.get("/L{layer:number}/{number:number}", include_in_schema=False)
 @takes(own=("tab", "pattern", "text"))
 def html(request: Request, layer: int, number: int) -> Response:
-    """One memory."""
-    searched(studied(request).tables, Memory(layer, number))
+    """The memory page."""
+    searched(served_study(request).tables, Memory(layer, number))
     return html_page(request, "memory")
 
 
 @router.get("/L{layer:number}.{number:number}", include_in_schema=False)
 def by_name(layer: int, number: int) -> Response:
-    """A memory's name leads to its page."""
+    """Redirects a memory's name to its page."""
     return RedirectResponse(f"/L{layer}/{number}")

@@ -1,4 +1,4 @@
-"""The page of a prompt: a text, layer by layer, and what the loaded model says of it."""
+"""The prompt page: the loaded model's predictions for a text, layer by layer, with interventions."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,40 +9,45 @@ from starlette.responses import Response
 from ffscope.live.interventions import Interventions
 from ffscope.live.responses import Generated, PromptReading, RankedMemories, Why
 from ffscope.models.lenses import lens_names
-from ffscope.web.dependencies import MODEL_REFUSALS, Text, Ticket, answers, ask_model, html_page
+from ffscope.web.dependencies import MODEL_ERRORS, Text, Ticket, ask_model, html_page, response_docs
 from ffscope.web.parameters import takes
 from ffscope.web.responses import Json
 
 router = APIRouter(tags=["model"])
-Terms = list[Annotated[str, Field(max_length=5000)]]  # repeated ones add up
-_SEVERAL: dict[str, Any] = {"default_factory": list, "max_length": 200}
-Names = Annotated[Terms, Query(**_SEVERAL, description="Memories and whole layers that become 0: L3.17,L4")]
-Numbers = Annotated[Terms, Query(**_SEVERAL, description="Memories and whole layers with their numbers: L3.17:2,L4:-1")]
+Terms = list[Annotated[str, Field(max_length=5000)]]  # repeated parameters are joined
+_REPEATABLE: dict[str, Any] = {"default_factory": list, "max_length": 200}
+Names = Annotated[
+    Terms, Query(**_REPEATABLE, description="Memories and whole layers whose coefficients are set to 0: L3.17,L4")
+]
+Numbers = Annotated[
+    Terms, Query(**_REPEATABLE, description="Memories and whole layers, each with its number: L3.17:2,L4:-1")
+]
 Positions = Annotated[
     Terms,
     Query(
-        **_SEVERAL, description="Where the interventions hold; all tokens, or some, from the end when negative: 0,3,-1"
+        **_REPEATABLE,
+        description="Positions of the interventions; by default every token; negative counts from the end: 0,3,-1",
     ),
 ]
 Position = Annotated[
-    int, Query(ge=-(10**6), le=10**6, description="A token, BOS included; from the end when negative.")
+    int, Query(ge=-(10**6), le=10**6, description="A token's position, BOS included; negative counts from the end.")
 ]
-Lens: Any = Literal[("", *lens_names())]  # "" is the study's own
+Lens: Any = Literal[("", *lens_names())]  # "": the study's lens
 
 
-def intervening(zero: Names, scale: Numbers, set: Numbers, positions: Positions) -> Interventions:
-    """What a link does to memories, in the words of `MemoryModel.edit`."""
+def parse_interventions(zero: Names, scale: Numbers, set: Numbers, positions: Positions) -> Interventions:
+    """The interventions in a URL, with the parameters of `MemoryModel.edit`."""
     return Interventions.parse(*(",".join(filter(str.strip, terms)) for terms in (zero, scale, set, positions)))
 
 
-Intervening = Annotated[Interventions, Depends(intervening)]
+InterventionParameters = Annotated[Interventions, Depends(parse_interventions)]
 
 
-@router.get("/prompt.json", responses=answers(PromptReading, also=MODEL_REFUSALS))
+@router.get("/prompt.json", responses=response_docs(PromptReading, also=MODEL_ERRORS))
 async def prompt(
     request: Request,
     text: Text,
-    interventions: Intervening,
+    interventions: InterventionParameters,
     position: Position = -1,
     of: Literal["output", "residual", "none"] = "output",
     lens: Lens = "",
@@ -50,64 +55,64 @@ async def prompt(
     ticket: Ticket = "",
 ) -> Json:
     """What every layer predicts at every token of a text, with and without interventions."""
-    asked: dict[str, Any] = {"position": position, "of": of, "lens": lens or None, "memories": memories}
-    asked["interventions"] = interventions
-    return Json(await ask_model(request, ticket, lambda live, stop: live.prompt(text, **asked, stop=stop)))
+    options: dict[str, Any] = {"position": position, "of": of, "lens": lens or None, "memories": memories}
+    options["interventions"] = interventions
+    return Json(await ask_model(request, ticket, lambda live, stop: live.prompt(text, **options, stop=stop)))
 
 
-@router.get("/prompt/memories.json", responses=answers(RankedMemories, also=MODEL_REFUSALS))
+@router.get("/prompt/memories.json", responses=response_docs(RankedMemories, also=MODEL_ERRORS))
 async def memories(
     request: Request,
     text: Text,
-    interventions: Intervening,
+    interventions: InterventionParameters,
     position: Position = -1,
     target: Annotated[
-        str, Query(max_length=200, description="Whose logit: a token; the predicted one without it.")
+        str, Query(max_length=200, description="The token whose logit is explained; by default the predicted one.")
     ] = "",
     by: Literal["", "logit", "size"] = "",
     count: Annotated[int, Query(ge=1, le=200)] = 20,
     ticket: Ticket = "",
 ) -> Json:
-    """The memories of all layers that push a token's logit most, or that write most to the residual."""
-    asked: dict[str, Any] = {"position": position, "target": target or None, "by": by or None, "count": count}
-    asked["interventions"] = interventions
-    return Json(await ask_model(request, ticket, lambda live, stop: live.memories(text, **asked, stop=stop)))
+    """The memories of all layers that contribute most to a token's logit, or that write most to the residual."""
+    options: dict[str, Any] = {"position": position, "target": target or None, "by": by or None, "count": count}
+    options["interventions"] = interventions
+    return Json(await ask_model(request, ticket, lambda live, stop: live.memories(text, **options, stop=stop)))
 
 
-@router.get("/prompt/why.json", responses=answers(Why, also=MODEL_REFUSALS))
+@router.get("/prompt/why.json", responses=response_docs(Why, also=MODEL_ERRORS))
 async def why(
     request: Request,
     text: Text,
     a: Annotated[
         str, Query(min_length=1, max_length=200, description="A token: its spelling (␣was), its text, or #id.")
     ],
-    b: Annotated[str, Query(min_length=1, max_length=200, description="Another's.")],
-    interventions: Intervening,
+    b: Annotated[str, Query(min_length=1, max_length=200, description="Another token.")],
+    interventions: InterventionParameters,
     position: Position = -1,
     count: Annotated[int, Query(ge=1, le=200)] = 20,
     ticket: Ticket = "",
 ) -> Json:
-    """Why token a rather than b: the memories that push the difference of their logits."""
-    asked: dict[str, Any] = {"a": a, "b": b, "position": position, "count": count}
-    asked["interventions"] = interventions
-    return Json(await ask_model(request, ticket, lambda live, stop: live.why(text, **asked, stop=stop)))
+    """Why token a rather than b: the memories that contribute most to the difference of their logits."""
+    options: dict[str, Any] = {"a": a, "b": b, "position": position, "count": count}
+    options["interventions"] = interventions
+    return Json(await ask_model(request, ticket, lambda live, stop: live.why(text, **options, stop=stop)))
 
 
-@router.get("/prompt/text.json", responses=answers(Generated, also=MODEL_REFUSALS))
+@router.get("/prompt/text.json", responses=response_docs(Generated, also=MODEL_ERRORS))
 async def text(
     request: Request,
     text: Text,
-    interventions: Intervening,
+    interventions: InterventionParameters,
     new_tokens: Annotated[int, Query(ge=1, le=1000)] = 20,
     ticket: Ticket = "",
 ) -> Json:
-    """How the model goes on, with and without interventions; always by the likeliest token."""
-    asked: dict[str, Any] = {"new_tokens": new_tokens, "interventions": interventions}
-    return Json(await ask_model(request, ticket, lambda live, stop: live.generate(text, **asked, stop=stop)))
+    """Text generated greedily, with and without interventions."""
+    options: dict[str, Any] = {"new_tokens": new_tokens, "interventions": interventions}
+    return Json(await ask_model(request, ticket, lambda live, stop: live.generate(text, **options, stop=stop)))
 
 
 @router.get("/prompt", include_in_schema=False)
 @takes(prompt, memories, why, text, without=("ticket", "memories", "count", "target"), own=("colour",))
 def html(request: Request) -> Response:
-    """A text, layer by layer."""
+    """The prompt page."""
     return html_page(request, "prompt")

@@ -1,4 +1,4 @@
-"""The search page: memories by what they do, or, asked of the model, by how far they raise a token's logit."""
+"""The search page: memories by triggers, promoted tokens, patterns and measures, or ranked by the model for one token."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, make_dataclass
@@ -13,16 +13,16 @@ from ffscope.live.responses import Promoters
 from ffscope.memory_name import Memory, parse_layers
 from ffscope.queries import search as queries
 from ffscope.queries.layer import measures_of
-from ffscope.queries.search import Promoted, Wanted
+from ffscope.queries.search import Promoted, SearchQuery
 from ffscope.queries.search_index import SearchIndex, search_index
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import measures
 from ffscope.tokens import Token
-from ffscope.web.dependencies import MODEL_REFUSALS, Ticket, answers, ask_model, html_page, studied
-from ffscope.web.missing import Missing, missing
+from ffscope.web.dependencies import MODEL_ERRORS, Ticket, ask_model, html_page, response_docs, served_study
+from ffscope.web.missing_stages import MissingStage, missing_stages
 from ffscope.web.parameters import takes
 from ffscope.web.responses import Json
-from ffscope.web.rows import Row, shown
+from ffscope.web.rows import Row, prefix_row
 
 router = APIRouter()
 _TYPES: dict[str, type] = {"real": float, "share": float, "count": int, "answer": bool}  # the other kinds are text
@@ -30,10 +30,10 @@ _TYPES: dict[str, type] = {"real": float, "share": float, "count": int, "answer"
 
 @dataclass(frozen=True)
 class MatchRow:
-    """A memory with its measures; null are those of stages that have not been done, or all where it was left out of the study.
+    """A memory with the measures that stages declare, each under its name.
 
-    `promoted` is the token that was asked for, `logit` its logit in the value above the mean of all tokens, which only the model
-    knows. The measures, each under its name, are the stages'.
+    The measures of stages that have not been run are null; all are null for a memory left out of the study. `promoted` is the
+    token searched for, `logit` its logit in the value minus the mean over all tokens, which needs the model.
     """
 
     memory: str
@@ -57,7 +57,7 @@ else:
 
 @dataclass(frozen=True)
 class SearchResponse:
-    """How many memories match, in how long, and some of them."""
+    """The number of matching memories, the time of the search, and one page of the matches."""
 
     count: int
     milliseconds: int
@@ -67,7 +67,7 @@ class SearchResponse:
 
 @dataclass(frozen=True)
 class TokenResponse:
-    """The memories that promote a token most, of how many: the highest logit above the mean of all tokens first."""
+    """The memories that promote a token most, by its logit minus the mean over all tokens; `count` memories were ranked."""
 
     token: Token
     count: int
@@ -77,44 +77,44 @@ class TokenResponse:
 
 @dataclass(frozen=True)
 class SearchIndexResponse:
-    """All that the search page of an export searches, since it has no server to ask."""
+    """The index that the search page of an export searches, as there is no server."""
 
     index: SearchIndex
-    missing: list[Missing]
+    missing: list[MissingStage]
 
 
-def search_response(tables: Tables, wanted: Wanted) -> SearchResponse:
-    """The memories that match."""
+def search_response(tables: Tables, wanted: SearchQuery) -> SearchResponse:
+    """The JSON of a search."""
     matches = queries.search(tables, wanted)
     rows = [
         MeasuredRow(
             memory=match.memory,
             hits=match.hits,
-            trigger=None if match.trigger is None else shown(match.trigger),
+            trigger=None if match.trigger is None else prefix_row(match.trigger),
             promoted=match.promoted,
             **match.measures,
         )
         for match in matches.rows
     ]
-    return SearchResponse(matches.count, round(1000 * matches.seconds), rows, _asked(wanted))
+    return SearchResponse(matches.count, round(1000 * matches.seconds), rows, _query(wanted))
 
 
-def _asked(wanted: Wanted) -> dict[str, Any]:
-    """What was searched for; a choice is under its own name."""
-    asked = dict(vars(wanted))
-    chosen = asked.pop("choices")
-    return asked | {name: chosen.get(name, "") for name in queries.choices()}
+def _query(wanted: SearchQuery) -> dict[str, Any]:
+    """The parameters of the search; each choice is under its own name."""
+    query = dict(vars(wanted))
+    choices = query.pop("choices")
+    return query | {name: choices.get(name, "") for name in queries.choices()}
 
 
 def token_response(tables: Tables, ranked: Promoters) -> TokenResponse:
-    """The model's answer, with what the study knows of every memory."""
-    known = measures_of(tables, [Memory.parse(row.memory) for row in ranked.rows])
+    """The model's ranking, with the study's measures of every memory."""
+    values = measures_of(tables, [Memory.parse(row.memory) for row in ranked.rows])
     rows = [
         MeasuredRow(
             memory=row.memory,
             promoted=Promoted(ranked.token.token, row.rank, row.probability),
             logit=row.logit,
-            **known.get(row.memory, {}),
+            **values.get(row.memory, {}),
         )
         for row in ranked.rows
     ]
@@ -122,12 +122,12 @@ def token_response(tables: Tables, ranked: Promoters) -> TokenResponse:
 
 
 def search_index_response(tables: Tables) -> SearchIndexResponse:
-    """The index of a study's memories, and what it lacks because a stage has not been done."""
-    return SearchIndexResponse(search_index(tables), missing(tables.study, ("values", "patterns")))
+    """The index of a study's memories, and the stages that it lacks."""
+    return SearchIndexResponse(search_index(tables), missing_stages(tables.study, ("values", "patterns")))
 
 
 def _measure_parameters() -> Iterator[Parameter]:
-    """A parameter for every measure that can be searched by."""
+    """A query parameter for every measure that can be searched by."""
     described: dict[str, Any] = {
         **{
             name: Query(
@@ -137,7 +137,7 @@ def _measure_parameters() -> Iterator[Parameter]:
         },
         **{name: Query(max_length=5, description="yes or no.") for name in queries.answers()},
         **{
-            name: Query(max_length=100, description="low..high; either end may be left out.")
+            name: Query(max_length=100, description="low..high; either end may be omitted.")
             for name in queries.ranges()
         },
     }
@@ -145,38 +145,38 @@ def _measure_parameters() -> Iterator[Parameter]:
         yield Parameter(name, Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, query])
 
 
-def searched_measures(**asked: str) -> dict[str, str]:
-    """What is asked of the measures, by their names; "" where nothing is."""
-    return asked
+def measure_filters(**filters: str) -> dict[str, str]:
+    """The filters on measures, by name; "" for none."""
+    return filters
 
 
-searched_measures.__signature__ = Signature(list(_measure_parameters()))  # type: ignore[attr-defined]
+measure_filters.__signature__ = Signature(list(_measure_parameters()))  # type: ignore[attr-defined]
 Words = Annotated[str, Query(max_length=1000)]
-_LONGEST_SORT = max(20, 1 + max(map(len, queries.sorts())))
+_MAX_SORT = max(20, 1 + max(map(len, queries.sorts())))
 
 
-@router.get("/search.json", responses=answers(SearchResponse), tags=["study"])
+@router.get("/search.json", responses=response_docs(SearchResponse), tags=["study"])
 def search(
     request: Request,
-    asked: Annotated[dict[str, str], Depends(searched_measures)],
+    filters: Annotated[dict[str, str], Depends(measure_filters)],
     trigger: Words = "",
     promotes: Annotated[
-        str, Query(max_length=1000, description="One of a value's 20 top tokens, as pages spell it.")
+        str, Query(max_length=1000, description="A token among the 20 top tokens of a value, spelt as on the pages.")
     ] = "",
-    loose: Annotated[str, Query(max_length=5, description="yes: ignore the token's case and spaces.")] = "",
+    loose: Annotated[str, Query(max_length=5, description="yes: ignore case and spaces of the token.")] = "",
     pattern: Words = "",
-    layers: Annotated[str, Query(max_length=1000, description="Such as 0,3-5.")] = "",
+    layers: Annotated[str, Query(max_length=1000, description="For example 0,3-5.")] = "",
     sort: Annotated[
         str,
         Query(
-            max_length=_LONGEST_SORT,
-            description="hits, rank, probability, memory or a measure; a minus turns it round.",
+            max_length=_MAX_SORT,
+            description="hits, rank, probability, memory or a measure; a leading minus reverses the order.",
         ),
     ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
 ) -> Json:
-    """Memories by the text of their triggers, the tokens they promote, their patterns, and ranges of any measure."""
+    """Memories by the text of their triggers, promoted tokens, patterns and measures."""
     words = {
         "trigger": trigger,
         "promotes": promotes,
@@ -185,27 +185,30 @@ def search(
         "layers": layers,
         "sort": sort,
     }
-    return Json(search_response(studied(request).tables, Wanted.parse(words | asked, limit=limit, offset=offset)))
+    return Json(
+        search_response(served_study(request).tables, SearchQuery.parse(words | filters, limit=limit, offset=offset))
+    )
 
 
-@router.get("/search/token.json", responses=answers(TokenResponse, also=MODEL_REFUSALS), tags=["model"])
+@router.get("/search/token.json", responses=response_docs(TokenResponse, also=MODEL_ERRORS), tags=["model"])
 async def promoters(
     request: Request,
-    token: Annotated[str, Query(min_length=1, max_length=200, description="A token as pages spell it, or #id.")],
-    layers: Annotated[str, Query(max_length=1000, description="Such as 0,3-5; all by default.")] = "",
+    token: Annotated[str, Query(min_length=1, max_length=200, description="A token spelt as on the pages, or #id.")],
+    layers: Annotated[str, Query(max_length=1000, description="For example 0,3-5; by default all.")] = "",
     count: Annotated[int, Query(ge=1, le=1000)] = 100,
     ticket: Ticket = "",
 ) -> Json:
-    """All memories ranked by how far their values raise a token's logit above the mean of all tokens."""
-    tables = await run_in_threadpool(lambda: studied(request).tables)
-    chosen = parse_layers(layers, len(tables.study.manifest["model"]["memories"])) if layers else None
-    asked: dict[str, Any] = {"layers": chosen, "count": count}
-    ranked = await ask_model(request, ticket, lambda live, stop: live.promoters(token, **asked, stop=stop))
+    """All memories ranked by a token's logit in their values minus the mean over all tokens."""
+    tables = await run_in_threadpool(lambda: served_study(request).tables)
+    numbers = parse_layers(layers, len(tables.study.manifest["model"]["memories"])) if layers else None
+    ranked = await ask_model(
+        request, ticket, lambda live, stop: live.promoters(token, layers=numbers, count=count, stop=stop)
+    )
     return Json(await run_in_threadpool(token_response, tables, ranked))
 
 
 @router.get("/search", include_in_schema=False)
 @takes(search, without=("limit", "offset"), own=("shown", "all"))
 def html(request: Request) -> Response:
-    """Memories by what they do."""
+    """The search page."""
     return html_page(request, "search")

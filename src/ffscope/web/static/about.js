@@ -1,10 +1,10 @@
-// What the server says on every page of the study, its stages and the measures of a memory.
+// Facts embedded in every page: the study, its stages, the measures and the glossary.
 import { byId } from "./dom.js";
 
 let block = null;
 
-// null on a page that says why there is none.
+// null on an error page.
 export function aboutStudy() {
   block ??= JSON.parse(byId("about")?.textContent ?? "null");
-  return block && { ...globalThis.aboutStages, ...block }; // an export keeps what all its pages share in their script
+  return block && { ...globalThis.sharedAbout, ...block }; // in an export, what all pages share is in the script
 }

@@ -1,85 +1,88 @@
-// People look for patterns in the prefixes of a sample of memories, one memory after another.
-import { ask } from "./ask.js";
+// Annotation by people: patterns in the triggers of a sample of memories, one memory after another.
+import { getJson } from "./requests.js";
 import { AnnotateFigure } from "./annotate_figure.js";
 import { annotateKey, keyLine } from "./annotate_keys.js";
 import { AnnotateSheet, sheetPath } from "./annotate_sheet.js";
 import { append, bdi, h, replace, whole } from "./dom.js";
 import { withQuery } from "./links.js";
+import { term } from "./terms.js";
 
-const REMEMBERED = "ffscope-annotator";
+const NAME_KEY = "ffscope-annotator"; // in local storage
 
-export async function annotatePage(place, twin, about) {
+export async function annotatePage(place, _, about) {
   document.title = "Annotate · ffscope";
   append(place, [h("h1", "Annotate")]);
-  const asked = askedOfAnnotate();
-  if (asked.annotator) await beginAnnotating(place, asked, about);
-  else await askWho(place, asked);
+  const parameters = annotateParameters();
+  if (parameters.annotator) await beginAnnotating(place, parameters, about);
+  else await askName(place, parameters);
 }
 
-function askedOfAnnotate() {
+function annotateParameters() {
   const query = new URLSearchParams(location.search);
   return Object.fromEntries(["annotator", "memory", "sample", "seed"].map((name) => [name, query.get(name) ?? ""]));
 }
 
 function rememberedName() {
   try {
-    return localStorage.getItem(REMEMBERED) ?? "";
+    return localStorage.getItem(NAME_KEY) ?? "";
   } catch {
-    return ""; // a browser that keeps nothing
+    return ""; // the browser blocks local storage
   }
 }
 
 function rememberName(name) {
   try {
-    localStorage.setItem(REMEMBERED, name);
+    localStorage.setItem(NAME_KEY, name);
   } catch {
-    // then it is asked for again
+    // the name is asked for again next time
   }
 }
 
-async function askWho(place, asked) {
-  const { people, memories } = await ask("/annotate.json", { sample: asked.sample, seed: asked.seed });
+async function askName(place, parameters) {
+  const { sample, seed } = parameters;
+  const { people, memories } = await getJson("/annotate.json", { sample, seed });
   const name = h("input", { id: "annotator", value: rememberedName(), required: true, maxlength: "100", autocomplete: "nickname" });
-  const go = (event) => {
+  const submit = (event) => {
     event.preventDefault();
-    location.href = withQuery("/annotate", { ...asked, annotator: name.value.trim() });
+    location.href = withQuery("/annotate", { ...parameters, annotator: name.value.trim() });
   };
   const count = Array.isArray(memories) ? memories.length : memories;
-  const known = Object.entries(people ?? {});
+  const annotators = Object.entries(people ?? {});
   append(place, [
-    h("p", "Look at the prefixes that trigger a memory most, and say what they share. ",
-      count ? `The sample has ${whole(count)} memories. ` : "", "Everything is saved as you go, under your name."),
-    h("form.who", { onsubmit: go }, h("label", { for: "annotator" }, "Your name"), name,
+    h("p", "Describe what the top ", term("trigger", "triggers"), " of a ", term("memory"), " have in common. ",
+      count ? `The sample has ${whole(count)} memories. ` : "", "Your work is saved under your name as you go."),
+    h("form.annotator-name", { onsubmit: submit }, h("label", { for: "annotator" }, "Your name"), name,
       h("button.main", { type: "submit" }, "Begin")),
-    known.length > 0 && h("p.soft", "So far: ", peopleLinks(known, asked)),
+    annotators.length > 0 && h("p.soft", "Memories done so far: ", annotatorLinks(annotators, parameters)),
   ]);
   name.focus();
 }
 
-function peopleLinks(known, asked) {
-  const address = (annotator) => withQuery("/annotate", { ...asked, annotator });
-  return known.map(([name, done], i) => [i > 0 && ", ", h("a", { href: address(name) }, bdi(name)), ` ${whole(done)}`]);
+function annotatorLinks(annotators, parameters) {
+  const address = (annotator) => withQuery("/annotate", { ...parameters, annotator });
+  return annotators.map(([name, done], i) => [i > 0 && ", ", h("a", { href: address(name) }, bdi(name)), ` ${whole(done)}`]);
 }
 
-async function beginAnnotating(place, asked, about) {
+async function beginAnnotating(place, parameters, about) {
+  const { annotator, sample, seed } = parameters;
   let overview;
   try {
-    overview = await ask("/annotate.json", { annotator: asked.annotator, sample: asked.sample, seed: asked.seed });
+    overview = await getJson("/annotate.json", { annotator, sample, seed });
   } catch (error) {
     append(place, [h("p.problem", { role: "alert" }, bdi(error.message))]);
-    await askWho(place, { ...asked, annotator: "" }); // under another name it may go
+    await askName(place, { ...parameters, annotator: "" }); // another name may be accepted
     return;
   }
   rememberName(overview.annotator);
-  const desk = new AnnotateDesk(place, asked, { ...overview, study: about.id });
-  addEventListener("popstate", () => desk.open(askedOfAnnotate().memory || desk.firstOpen()));
-  await desk.start();
+  const page = new AnnotatePage(place, parameters, { ...overview, study: about.id });
+  addEventListener("popstate", () => page.open(annotateParameters().memory || page.firstOpen()));
+  await page.start();
 }
 
-class AnnotateDesk {
-  constructor(place, asked, overview) {
+class AnnotatePage {
+  constructor(place, parameters, overview) {
     const { annotator, study, memories, people } = overview;
-    Object.assign(this, { asked, annotator, study, memories, people, sheet: null, turn: 0 });
+    Object.assign(this, { parameters, annotator, study, memories, people, sheet: null, turn: 0 });
     this.savers = new Set();
     this.progress = h("progress", { "aria-label": "Memories done" });
     this.count = h("strong");
@@ -89,9 +92,9 @@ class AnnotateDesk {
     this.sheetPlace = h("div");
     this.list = h("div.sample");
     this.figure = new AnnotateFigure(this.annotator);
-    const another = h("a", { href: withQuery("/annotate", { ...asked, annotator: "", memory: "" }) }, "not you?");
-    append(place, [h("p.annotate-bar", bdi(annotator), another, this.progress, this.count, this.others),
-      h("details.all-memories", h("summary", "All memories of the sample"), this.list), this.figure.element,
+    const changeName = h("a", { href: withQuery("/annotate", { ...parameters, annotator: "", memory: "" }) }, "not you?");
+    append(place, [h("p.annotate-bar", bdi(annotator), changeName, this.progress, this.count, this.others),
+      h("details.all-memories", h("summary", "All memories in the sample"), this.list), this.figure.element,
       h("div.sheet-title", this.title, this.status), keyLine(), this.sheetPlace]);
     this.listen();
     this.refresh();
@@ -105,21 +108,21 @@ class AnnotateDesk {
 
   async start() {
     if (this.memories.length === 0) {
-      replace(this.sheetPlace, h("p.empty", "The sample has no memories. A larger sample can be asked for: /annotate?sample=10"));
+      replace(this.sheetPlace, h("p.empty", "The sample has no memories. For a larger sample, open /annotate?sample=10"));
       return;
     }
-    if (this.memories.every((one) => one.done)) this.figure.unfold();
-    await this.open(this.asked.memory || this.firstOpen());
+    if (this.memories.every(({ done }) => done)) this.figure.unfold();
+    await this.open(this.parameters.memory || this.firstOpen());
   }
 
-  // Where to go on: what was begun and not finished, else the first that is not done, else the first.
+  // Where to resume: at the first draft, else at the first memory that is not done, else at the first.
   firstOpen() {
-    const open = this.memories.find((one) => one.draft && !one.done) ?? this.memories.find((one) => !one.done);
-    return (open ?? this.memories[0]).memory;
+    const task = this.memories.find(({ draft, done }) => draft && !done) ?? this.memories.find(({ done }) => !done);
+    return (task ?? this.memories[0]).memory;
   }
 
   address(memory) {
-    return withQuery("/annotate", { ...this.asked, annotator: this.annotator, memory });
+    return withQuery("/annotate", { ...this.parameters, annotator: this.annotator, memory });
   }
 
   async go(memory) {
@@ -133,9 +136,9 @@ class AnnotateDesk {
     this.sheet = null;
     history.replaceState(null, "", this.address(memory));
     try {
-      const twin = await ask(`${sheetPath(memory)}.json`, { annotator: this.annotator });
+      const data = await getJson(`${sheetPath(memory)}.json`, { annotator: this.annotator });
       if (turn !== this.turn) return;
-      this.sheet = new AnnotateSheet(this, twin);
+      this.sheet = new AnnotateSheet(this, data);
       this.savers.add(this.sheet.saver);
       this.status.textContent = "";
       replace(this.sheetPlace, this.sheet.element);
@@ -149,57 +152,56 @@ class AnnotateDesk {
 
   saved(sentence, memory) {
     this.status.textContent = sentence;
-    const one = this.known(memory);
-    if (one && !one.draft) {
-      one.draft = true;
+    const task = this.taskOf(memory);
+    if (task && !task.draft) {
+      task.draft = true;
       this.refresh(this.sheet?.memory);
     }
   }
 
-  known(memory) {
-    return this.memories.find((one) => one.memory === memory);
+  taskOf(memory) {
+    return this.memories.find((task) => task.memory === memory);
   }
 
   async finished(memory) {
-    const one = this.known(memory);
-    if (one) Object.assign(one, { done: true, draft: false });
-    this.figure.again();
-    if (this.memories.every((other) => other.done)) {
+    const task = this.taskOf(memory);
+    if (task) Object.assign(task, { done: true, draft: false });
+    this.figure.redraw();
+    if (this.memories.every(({ done }) => done)) {
       this.refresh(memory);
       this.figure.unfold();
-      this.status.textContent = "All memories of the sample are done.";
+      this.status.textContent = "All memories in the sample are done.";
     } else await this.skip();
   }
 
-  // The next one that is not done, round the end of the list if need be.
+  // The next memory that is not done, wrapping around at the end of the list.
   skip() {
-    const at = this.memories.findIndex((one) => one.memory === this.sheet?.memory);
-    const round = [...this.memories.slice(at + 1), ...this.memories.slice(0, Math.max(at, 0))];
-    const next = round.find((one) => !one.done) ?? round[0];
+    const at = this.memories.findIndex(({ memory }) => memory === this.sheet?.memory);
+    const others = [...this.memories.slice(at + 1), ...this.memories.slice(0, Math.max(at, 0))];
+    const next = others.find(({ done }) => !done) ?? others[0];
     return next && this.go(next.memory);
   }
 
   back() {
-    const at = this.memories.findIndex((one) => one.memory === this.sheet?.memory);
+    const at = this.memories.findIndex(({ memory }) => memory === this.sheet?.memory);
     return at > 0 && this.go(this.memories[at - 1].memory);
   }
 
   refresh(memory = this.sheet?.memory) {
-    const done = this.memories.filter((one) => one.done).length;
+    const done = this.memories.filter((task) => task.done).length;
     this.progress.max = Math.max(1, this.memories.length);
     this.progress.value = done;
     this.count.textContent = `${whole(done)} of ${whole(this.memories.length)} done`;
     const others = Object.entries(this.people ?? {}).filter(([name]) => name !== this.annotator);
-    const told = others.map(([name, number], i) => [i > 0 && ", ", bdi(name), ` ${whole(number)}`]);
-    replace(this.others, others.length > 0 && ["Others: ", told]);
-    const one = this.known(memory);
-    replace(this.title, memory ?? "", one?.done ? h("span.done-mark", " ✓ done") : null);
+    const counts = others.map(([name, number], i) => [i > 0 && ", ", bdi(name), ` ${whole(number)}`]);
+    replace(this.others, others.length > 0 && ["Others: ", counts]);
+    replace(this.title, memory ?? "", this.taskOf(memory)?.done ? h("span.done-mark", " ✓ done") : null);
     replace(this.list, this.layers(memory));
   }
 
   layers(memory) {
     const byLayer = Map.groupBy ? Map.groupBy(this.memories, layerOf) : groupedByLayer(this.memories);
-    const line = ([layer, listed]) => h("p", h("span.soft", `${layer} `), listed.map((one) => this.entry(one, memory)));
+    const line = ([layer, tasks]) => h("p", h("span.soft", `${layer} `), tasks.map((task) => this.entry(task, memory)));
     return Array.from(byLayer, line);
   }
 
@@ -208,7 +210,7 @@ class AnnotateDesk {
       event.preventDefault();
       this.go(memory);
     };
-    const state = done ? "done" : draft ? "begun" : "not done";
+    const state = done ? "done" : draft ? "draft" : "not done";
     return [h("a", { href: this.address(memory), onclick: open, title: state, "aria-current": memory === current ? "true" : null },
       memory, done ? " ✓" : draft ? " …" : ""), " "];
   }
@@ -218,6 +220,6 @@ const layerOf = ({ memory }) => memory.split(".")[0];
 
 function groupedByLayer(memories) {
   const groups = new Map();
-  for (const one of memories) groups.set(layerOf(one), [...(groups.get(layerOf(one)) ?? []), one]);
+  for (const task of memories) groups.set(layerOf(task), [...(groups.get(layerOf(task)) ?? []), task]);
   return groups;
 }

@@ -1,14 +1,14 @@
-// The keys of the annotation page. They work only while nothing is being typed.
+// Keyboard shortcuts of the annotation page. They are inactive while typing in a field.
 import { h } from "./dom.js";
 
 const KEYS = [
   ["j k", "or ↓ ↑: next, previous prefix"],
-  ["1 … 6", "mark the prefix with this pattern, or take the mark away; the first free number makes a new pattern"],
+  ["1 … 6", "mark the prefix with this pattern, or unmark it; the first unused number adds a pattern"],
   ["a", "add a pattern and describe it"],
-  ["n", "choose the next pattern"],
-  ["d", "describe the chosen pattern; Enter or Esc leaves the field"],
-  ["s m", "the chosen pattern is shallow, semantic"],
-  ["x", "remove the chosen pattern"],
+  ["n", "select the next pattern"],
+  ["d", "describe the selected pattern; Enter or Esc leaves the field"],
+  ["s m", "set the selected pattern to shallow, semantic"],
+  ["x", "remove the selected pattern"],
   ["0", "no pattern"],
   ["u r", "undo, redo"],
   ["Enter", "done, next"],
@@ -16,13 +16,13 @@ const KEYS = [
   ["?", "show these keys"],
 ];
 
-const KEYS_IN_SHORT = [
+const MAIN_KEYS = [
   ["j k", "move"], ["1–6", "mark"], ["a", "add"], ["d", "describe"], ["s m", "kind"], ["0", "none"],
   ["u", "undo"], ["Enter", "done"], ["→", "skip"], ["?", "all keys"],
 ];
 
 export function keyLine() {
-  return h("p.key-line.soft", KEYS_IN_SHORT.map(([key, words]) => [h("span", h("kbd", key), ` ${words}`), " "]));
+  return h("p.key-line.soft", MAIN_KEYS.map(([key, words]) => [h("span", h("kbd", key), ` ${words}`), " "]));
 }
 
 export function showKeys() {
@@ -34,7 +34,7 @@ export function showKeys() {
   dialog.showModal();
 }
 
-// Hands a key to the sheet, unless it belongs to a field, a button, a dialog or the browser.
+// Performs the action of a key, unless a field, a button, a dialog or the browser handles it.
 export function annotateKey(event, sheet) {
   const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
@@ -51,8 +51,8 @@ function actionOf(key, sheet) {
   return {
     j: () => sheet.move(1), ArrowDown: () => sheet.move(1), k: () => sheet.move(-1), ArrowUp: () => sheet.move(-1),
     a: () => sheet.add(), n: () => sheet.chooseNext(), d: () => sheet.describe(), x: () => sheet.remove(sheet.chosen),
-    s: () => sheet.kind("shallow"), m: () => sheet.kind("semantic"), 0: () => sheet.sayNone(),
+    s: () => sheet.kind("shallow"), m: () => sheet.kind("semantic"), 0: () => sheet.toggleNone(),
     u: () => sheet.undo(), r: () => sheet.redo(),
-    Enter: () => sheet.done(), ArrowRight: () => sheet.desk.skip(), ArrowLeft: () => sheet.desk.back(), "?": showKeys,
+    Enter: () => sheet.done(), ArrowRight: () => sheet.page.skip(), ArrowLeft: () => sheet.page.back(), "?": showKeys,
   }[key];
 }

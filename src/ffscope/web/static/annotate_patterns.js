@@ -1,16 +1,17 @@
-// The patterns a person has found in a memory so far: kind, description, and how many prefixes each covers.
+// The patterns that a person has marked in a memory: kind, description, and number of prefixes covered.
 import { h, replace } from "./dom.js";
 import { tinyButton } from "./prompt_parts.js";
+import { term } from "./terms.js";
 
 export class PatternList {
   constructor(sheet) {
     this.sheet = sheet;
-    this.list = h("ol.said-patterns");
+    this.list = h("ol.pattern-list");
     this.items = [];
     this.addButton = h("button", { type: "button", onclick: () => sheet.add() }, "Add a pattern");
-    this.noneButton = h("button", { type: "button", onclick: () => sheet.sayNone() }, "No pattern");
-    this.hint = h("p.soft.hint", `What at least ${sheet.twin.least} prefixes share, `,
-      "shallow (the same words) or semantic (the same topic or meaning).");
+    this.noneButton = h("button", { type: "button", onclick: () => sheet.toggleNone() }, "No pattern");
+    this.hint = h("p.soft.hint", "A pattern is shared by at least ", String(sheet.data.least), " ", term("prefix", "prefixes"),
+      ": shallow (the same words) or semantic (the same topic or meaning).");
     this.element = h("section", h("h3", "Patterns"), this.hint, this.list, h("div.sheet-buttons", this.addButton, this.noneButton));
   }
 
@@ -21,10 +22,10 @@ export class PatternList {
   }
 
   refresh() {
-    const { answer, chosen, twin } = this.sheet;
+    const { answer, chosen, data } = this.sheet;
     if (this.items.length !== answer.patterns.length) this.rebuild(answer.patterns.length);
     answer.patterns.forEach((pattern, number) => this.refreshItem(this.items[number], pattern, number === chosen));
-    this.addButton.disabled = answer.patterns.length >= twin.most;
+    this.addButton.disabled = answer.patterns.length >= data.most;
     this.noneButton.setAttribute("aria-pressed", String(answer.none));
   }
 
@@ -38,20 +39,20 @@ export class PatternList {
   item(number) {
     const { sheet } = this;
     const box = h("input", {
-      "aria-label": `Description of pattern ${number + 1}`, placeholder: "What they share, in a few words", maxlength: "1000",
+      "aria-label": `Description of pattern ${number + 1}`, placeholder: "What the prefixes share", maxlength: "1000",
       oninput: () => sheet.type(number, box.value), onfocus: () => sheet.choose(number),
       onblur: () => sheet.saver.rest(), onkeydown: (event) => this.leave(event),
     });
     const kindButton = (kind) => h("button.tiny", { type: "button", onclick: () => sheet.kind(kind, number) }, kind);
-    const kinds = sheet.twin.kinds.map(kindButton);
+    const kinds = sheet.data.kinds.map(kindButton);
     const count = h("span.covered-count");
     const remove = tinyButton("×", `Remove pattern ${number + 1}`, () => sheet.remove(number));
     const head = h("div.pattern-head", h("strong", String(number + 1)), h("span.kinds", kinds), count, remove);
-    const element = h("li.said-pattern", { onclick: () => sheet.choose(number) }, head, box);
+    const element = h("li.pattern-item", { onclick: () => sheet.choose(number) }, head, box);
     return { element, box, kinds, count };
   }
 
-  // Enter and Escape lead from a description back to the prefixes, where the keys work.
+  // Enter and Escape move the focus from a description back to the prefixes, where the shortcuts work.
   leave(event) {
     if (event.key !== "Enter" && event.key !== "Escape") return;
     event.preventDefault();
@@ -60,9 +61,9 @@ export class PatternList {
   }
 
   refreshItem({ element, box, kinds, count }, pattern, chosen) {
-    const { kinds: names, least } = this.sheet.twin;
+    const { kinds: names, least } = this.sheet.data;
     element.classList.toggle("chosen", chosen);
-    if (box.value !== pattern.description) box.value = pattern.description; // setting the same would move the caret
+    if (box.value !== pattern.description) box.value = pattern.description; // setting the same text would move the caret
     kinds.forEach((button, i) => button.setAttribute("aria-pressed", String(pattern.kind === names[i])));
     const covered = pattern.covers.length;
     count.textContent = covered < least ? `${covered} of ${least}` : `${covered} prefixes`;

@@ -1,22 +1,22 @@
-// Every step is saved as a draft, in order, one after another. What could not be saved is kept and tried again.
-import { tell } from "./ask.js";
+// Saves every step as a draft, in order. A draft that could not be saved is stored locally and sent again.
+import { postJson } from "./requests.js";
 import { sameAnswer } from "./annotate_steps.js";
 
-const PAUSE = 300; // of typing, in milliseconds
-const AGAIN = 3000; // after the server did not answer
+const TYPING_PAUSE = 300; // milliseconds without typing before a draft is saved
+const RETRY_AFTER = 3000; // milliseconds after the server did not answer
 
-// What could not be saved outlives the page in this browser, even where the page must be loaded anew to be let in again.
-function keepUnsaved(key, answer) {
+// Stores an unsaved draft in the browser, so that it survives reloading the page.
+function storeUnsaved(key, answer) {
   try {
     if (answer === null) localStorage.removeItem(key);
     else localStorage.setItem(key, JSON.stringify(answer));
   } catch {
-    // a browser that keeps nothing: it is still on the page
+    // the browser blocks local storage: the draft is still on the page
   }
 }
 
 export class DraftSaver {
-  // `say(sentence)` is told when something was saved, `fail(sentence)` when it could not be.
+  // `say(sentence)` is called after a draft was saved, `fail(sentence)` when it could not be.
   constructor(path, annotator, { study, say, fail }) {
     Object.assign(this, { path, annotator, say, fail, key: `ffscope-unsaved ${study} ${annotator} ${path}` });
     this.queue = [];
@@ -26,9 +26,9 @@ export class DraftSaver {
     this.failed = false;
   }
 
-  // A whole step is sent at once; what is being typed when the typing pauses.
+  // A complete step is sent at once, typed text after a pause.
   step(answer) {
-    this.rest();
+    this.flush();
     this.queue.push(answer);
     this.send();
   }
@@ -36,10 +36,10 @@ export class DraftSaver {
   typing(answer) {
     clearTimeout(this.pause);
     this.typed = answer;
-    this.pause = setTimeout(() => this.rest(), PAUSE);
+    this.pause = setTimeout(() => this.flush(), TYPING_PAUSE);
   }
 
-  rest() {
+  flush() {
     clearTimeout(this.pause);
     if (this.typed === null) return;
     this.queue.push(this.typed);
@@ -63,34 +63,34 @@ export class DraftSaver {
     while (this.queue.length) {
       const answer = this.queue[0];
       try {
-        if (!this.saved || !sameAnswer(this.saved, answer)) await tell(this.path, { annotator: this.annotator, ...answer });
+        if (!this.saved || !sameAnswer(this.saved, answer)) await postJson(this.path, { annotator: this.annotator, ...answer });
       } catch (error) {
         this.fail(error.message);
-        keepUnsaved(this.key, this.unsaved);
-        // A refused step would be refused again; a server that is away may come back.
+        storeUnsaved(this.key, this.unsaved);
+        // A refused draft would be refused again; a server that does not answer may come back.
         this.failed = true;
         if (error.status >= 400 && error.status < 500) {
           this.queue.shift();
           continue;
         }
-        this.again = setTimeout(() => this.send(), AGAIN);
+        this.again = setTimeout(() => this.send(), RETRY_AFTER);
         return;
       }
       this.failed = false;
       this.saved = answer;
       this.queue.shift();
-      keepUnsaved(this.key, null);
+      storeUnsaved(this.key, null);
       this.say(`saved ${new Date().toLocaleTimeString("en-GB")}`);
     }
   }
 
-  // All that there is has been sent, or cannot be.
+  // Resolves when everything has been sent or cannot be.
   async settled() {
-    this.rest();
+    this.flush();
     await this.send();
   }
 
-  // The whole answer was saved: no draft is needed any more.
+  // The finished annotation was saved: drafts are no longer needed.
   finished(answer) {
     clearTimeout(this.pause);
     clearTimeout(this.again);
@@ -98,27 +98,27 @@ export class DraftSaver {
     this.queue = [];
     this.failed = false;
     this.saved = answer;
-    keepUnsaved(this.key, null);
+    storeUnsaved(this.key, null);
   }
 
-  // What an earlier sitting could not save and `now` does not have, or null.
-  left(now) {
+  // The draft that an earlier visit could not save, if it differs from `current`; else null.
+  unsavedBefore(current) {
     try {
       const answer = JSON.parse(localStorage.getItem(this.key));
       if (!Array.isArray(answer?.patterns)) return null;
-      if (!sameAnswer(answer, now)) return answer;
-      keepUnsaved(this.key, null); // it was saved as the page was left: once there is more, it must not come back
+      if (!sameAnswer(answer, current)) return answer;
+      storeUnsaved(this.key, null); // it was saved after all, and must not overwrite later steps
     } catch {
-      // nothing that can be read
+      // nothing stored, or unreadable
     }
     return null;
   }
 
-  // The page is being left: one last request that outlives it.
+  // When the page is left: one last request, which may outlive the page.
   leave() {
     const answer = this.unsaved;
     if (answer === null) return;
-    if (this.failed) keepUnsaved(this.key, answer);
-    tell(this.path, { annotator: this.annotator, ...answer }, { keepalive: true }).catch(() => {});
+    if (this.failed) storeUnsaved(this.key, answer);
+    postJson(this.path, { annotator: this.annotator, ...answer }, { keepalive: true }).catch(() => {});
   }
 }

@@ -1,5 +1,5 @@
-// One memory to annotate: its prefixes, what the person marks in them, and the patterns so far. Nothing of what the machine found.
-import { tell } from "./ask.js";
+// One memory to annotate: its prefixes, the person's marks and patterns. Patterns found by programs are not shown.
+import { postJson } from "./requests.js";
 import { DraftSaver } from "./annotate_save.js";
 import {
   addedPattern, grownSteps, plainAnswer, removedPattern, restoredSteps, sameAnswer, toggledMark, withoutBlanks, withPattern,
@@ -8,31 +8,31 @@ import { PatternList } from "./annotate_patterns.js";
 import { h, replace } from "./dom.js";
 import { prefixTokens } from "./tokens.js";
 
-// "L3.17" has its twin at /annotate/L3/17.json
+// The JSON of "L3.17" is at /annotate/L3/17.json
 export function sheetPath(memory) {
   return `/annotate/${memory.replace(".", "/")}`;
 }
 
 export class AnnotateSheet {
-  constructor(desk, twin) {
-    Object.assign(this, { desk, twin, memory: twin.memory, current: 0, chosen: 0, future: [] });
-    this.steps = restoredSteps(twin);
-    this.trouble = h("div", { "aria-live": "assertive" });
-    this.saver = new DraftSaver(`${sheetPath(twin.memory)}/draft.json`, desk.annotator, {
-      study: desk.study,
+  constructor(page, data) {
+    Object.assign(this, { page, data, memory: data.memory, current: 0, chosen: 0, future: [] });
+    this.steps = restoredSteps(data);
+    this.error = h("div", { "aria-live": "assertive" });
+    this.saver = new DraftSaver(`${sheetPath(data.memory)}/draft.json`, page.annotator, {
+      study: page.study,
       say: (sentence) => {
-        replace(this.trouble);
-        desk.saved(sentence, twin.memory);
+        replace(this.error);
+        page.saved(sentence, data.memory);
       },
-      fail: (sentence) => this.refuse(`Not saved. ${sentence} What you marked stays here.`),
+      fail: (sentence) => this.showError(`Not saved. ${sentence} Your marks stay on this page.`),
     });
-    this.rows = twin.triggers.map((row, i) => this.row(row, i));
+    this.rows = data.triggers.map((row, i) => this.row(row, i));
     this.patterns = new PatternList(this);
     this.element = this.build();
     this.refresh();
     this.point(0);
-    const left = this.saver.left(this.answer);
-    if (left !== null) this.step(left);
+    const unsaved = this.saver.unsavedBefore(this.answer);
+    if (unsaved !== null) this.step(unsaved);
   }
 
   get answer() {
@@ -41,24 +41,24 @@ export class AnnotateSheet {
 
   build() {
     const list = h("ol.sheet-prefixes", { "aria-label": "Prefixes" }, this.rows.map((row) => row.element));
-    const nothing = h("p.empty", "This memory has no triggers, so there is nothing to annotate. Skip it.");
-    const side = h("div.sheet-side", this.patterns.element, this.trouble, this.buttons());
-    return h("div.sheet", h("div", this.rows.length ? list : nothing), side);
+    const noTriggers = h("p.empty", "This memory has no triggers, so there is nothing to annotate. Skip it.");
+    const side = h("div.sheet-side", this.patterns.element, this.error, this.buttons());
+    return h("div.sheet", h("div", this.rows.length ? list : noTriggers), side);
   }
 
   buttons() {
     const button = (word, action, kind = "button") => h(kind, { type: "button", onclick: action }, word);
     this.finish = button("Done, next", () => this.done(), "button.main");
-    return h("div.sheet-buttons", this.finish, button("Skip", () => this.desk.skip()), button("Back", () => this.desk.back()),
+    return h("div.sheet-buttons", this.finish, button("Skip", () => this.page.skip()), button("Back", () => this.page.back()),
       button("Undo", () => this.undo()), button("Redo", () => this.redo()));
   }
 
-  // Only what the memory saw and the next token, as on the sheets of `ffscope annotate`; its coefficient is the machine's to know.
+  // Only the prefix and the next token, as on the sheets of `ffscope annotate`; the coefficient is not shown.
   row(row, index) {
-    const shown = { ...row, tokens: row.tokens.slice(0, row.position + 1), coefficient: null, agrees: null };
+    const prefix = { ...row, tokens: row.tokens.slice(0, row.position + 1), coefficient: null, agrees: null };
     const marks = h("span.sheet-marks");
     const element = h("li.sheet-prefix", { tabindex: "-1", onfocus: () => this.point(index), onclick: () => this.point(index) },
-      h("span.sheet-rank", String(row.rank)), prefixTokens(shown), marks);
+      h("span.sheet-rank", String(row.rank)), prefixTokens(prefix), marks);
     return { element, marks, rank: row.rank };
   }
 
@@ -82,7 +82,7 @@ export class AnnotateSheet {
     this.rows[this.current]?.element.focus({ preventScroll: true });
   }
 
-  // One step further: kept, shown and saved.
+  // Adds a step, shows it and saves it.
   step(answer) {
     const plain = plainAnswer(answer);
     if (sameAnswer(plain, this.answer)) return;
@@ -119,15 +119,15 @@ export class AnnotateSheet {
   mark(number, index = this.current) {
     const row = this.rows[index];
     const count = this.answer.patterns.length;
-    if (!row || number > count || number >= this.twin.most) return;
+    if (!row || number > count || number >= this.data.most) return;
     this.point(index);
     this.chosen = number;
     this.step(toggledMark(number === count ? addedPattern(this.answer) : this.answer, number, row.rank));
   }
 
-  // One more pattern, with the caret in its description: what is typed next is text and no key.
+  // Adds a pattern and puts the caret into its description.
   add() {
-    if (this.answer.patterns.length >= this.twin.most) return;
+    if (this.answer.patterns.length >= this.data.most) return;
     this.chosen = this.answer.patterns.length;
     this.step(addedPattern(this.answer));
     this.describe();
@@ -143,7 +143,7 @@ export class AnnotateSheet {
     this.step(withPattern(this.answer, { kind }, number));
   }
 
-  sayNone() {
+  toggleNone() {
     this.step({ patterns: [], none: !this.answer.none });
   }
 
@@ -163,14 +163,14 @@ export class AnnotateSheet {
   refresh() {
     const { patterns } = this.answer;
     this.chosen = Math.max(0, Math.min(this.chosen, patterns.length - 1));
-    const shown = Math.min(patterns.length + 1, this.twin.most);
-    this.rows.forEach((row, index) => this.refreshMarks(row, index, shown));
+    const count = Math.min(patterns.length + 1, this.data.most);
+    this.rows.forEach((row, index) => this.refreshMarks(row, index, count));
     this.patterns.refresh();
   }
 
-  refreshMarks({ marks, rank }, index, shown) {
-    while (marks.childElementCount > shown) marks.lastElementChild.remove();
-    while (marks.childElementCount < shown) marks.append(this.markButton(marks.childElementCount, index));
+  refreshMarks({ marks, rank }, index, count) {
+    while (marks.childElementCount > count) marks.lastElementChild.remove();
+    while (marks.childElementCount < count) marks.append(this.markButton(marks.childElementCount, index));
     Array.from(marks.children).forEach((button, number) => {
       const pattern = this.answer.patterns[number];
       button.setAttribute("aria-pressed", String(Boolean(pattern?.covers.includes(rank))));
@@ -178,7 +178,7 @@ export class AnnotateSheet {
     });
   }
 
-  // Not in the tab order, which would have 150 of them: the digits do the same.
+  // Not in the tab order, where there would be 150 of them: the digit keys do the same.
   markButton(number, index) {
     const mark = (event) => {
       event.stopPropagation();
@@ -189,8 +189,8 @@ export class AnnotateSheet {
     return h("button.mark", attributes, String(number + 1));
   }
 
-  refuse(sentence) {
-    replace(this.trouble, h("p.problem", h("bdi", String(sentence).slice(0, 1000))));
+  showError(sentence) {
+    replace(this.error, h("p.problem", h("bdi", String(sentence).slice(0, 1000))));
   }
 
   async done() {
@@ -199,11 +199,11 @@ export class AnnotateSheet {
     try {
       await this.saver.settled();
       const answer = withoutBlanks(this.answer);
-      const said = await tell(`${sheetPath(this.memory)}.json`, { annotator: this.desk.annotator, ...answer });
+      await postJson(`${sheetPath(this.memory)}.json`, { annotator: this.page.annotator, ...answer });
       this.saver.finished(answer);
-      this.desk.finished(this.memory, said);
+      this.page.finished(this.memory);
     } catch (error) {
-      this.refuse(error.message);
+      this.showError(error.message);
     } finally {
       this.finish.disabled = false;
     }

@@ -1,14 +1,14 @@
-// What a person says of a memory, and the steps that led there. Nothing here is changed in place: every step stays as it was.
+// An annotation and its history of steps, for undo. Answers are never changed in place.
 
 export function noAnswer() {
   return { patterns: [], none: false };
 }
 
-export function sameAnswer(one, other) {
-  return JSON.stringify(plainAnswer(one)) === JSON.stringify(plainAnswer(other));
+export function sameAnswer(first, second) {
+  return JSON.stringify(plainAnswer(first)) === JSON.stringify(plainAnswer(second));
 }
 
-// As it is sent: an answer and nothing else, whatever the server added to a step.
+// The answer as it is sent, without fields that the server added.
 export function plainAnswer({ patterns, none }) {
   return { patterns: patterns.map(plainPattern), none: Boolean(none) };
 }
@@ -18,7 +18,7 @@ function plainPattern({ kind, description, covers }) {
 }
 
 export function withPattern(answer, change, number) {
-  return { patterns: answer.patterns.map((one, i) => (i === number ? { ...one, ...change } : one)), none: false };
+  return { patterns: answer.patterns.map((pattern, i) => (i === number ? { ...pattern, ...change } : pattern)), none: false };
 }
 
 export function addedPattern(answer) {
@@ -29,45 +29,46 @@ export function removedPattern(answer, number) {
   return { ...answer, patterns: answer.patterns.filter((_, i) => i !== number) };
 }
 
-// A pattern that was added and never touched says nothing.
+// Without patterns that were added and left empty.
 export function withoutBlanks(answer) {
-  const says = ({ kind, description, covers }) => kind !== null || description.trim() !== "" || covers.length > 0;
-  return { ...answer, patterns: answer.patterns.filter(says) };
+  const isFilled = ({ kind, description, covers }) => kind !== null || description.trim() !== "" || covers.length > 0;
+  return { ...answer, patterns: answer.patterns.filter(isFilled) };
 }
 
 export function toggledMark(answer, number, rank) {
   const { covers } = answer.patterns[number];
-  return withPattern(answer, { covers: covers.includes(rank) ? covers.filter((one) => one !== rank) : [...covers, rank] }, number);
+  const others = covers.filter((other) => other !== rank);
+  return withPattern(answer, { covers: covers.includes(rank) ? others : [...covers, rank] }, number);
 }
 
-// The pattern whose description is all that differs, or -1.
-function retold(one, other) {
-  if (one.none !== other.none || one.patterns.length !== other.patterns.length) return -1;
+// The index of the pattern if its description is the only difference, else -1.
+function rewordedPattern(first, second) {
+  if (first.none !== second.none || first.patterns.length !== second.patterns.length) return -1;
   const alone = (pattern) => ({ patterns: [pattern] });
-  const changed = (pattern, i) => (sameAnswer(alone(pattern), alone(other.patterns[i])) ? [] : [i]);
-  const different = one.patterns.flatMap(changed);
+  const changed = (pattern, i) => (sameAnswer(alone(pattern), alone(second.patterns[i])) ? [] : [i]);
+  const different = first.patterns.flatMap(changed);
   if (different.length !== 1) return -1;
-  const silent = (answer) => withPattern(answer, { description: "" }, different[0]);
-  return sameAnswer(silent(one), silent(other)) ? different[0] : -1;
+  const undescribed = (answer) => withPattern(answer, { description: "" }, different[0]);
+  return sameAnswer(undescribed(first), undescribed(second)) ? different[0] : -1;
 }
 
-// The steps with one more. Typing on in one description is one step, however often it was saved meanwhile.
+// The steps with one more. Continued typing in one description counts as one step, however often it was saved.
 export function grownSteps(steps, answer) {
   const [before, last] = [steps.at(-2), steps.at(-1)];
   if (last && sameAnswer(last, answer)) return steps;
-  const typing = before ? retold(before, last) : -1;
-  const typedOn = typing >= 0 && retold(last, answer) === typing && !sameAnswer(before, answer);
-  return [...(typedOn ? steps.slice(0, -1) : steps), answer];
+  const typing = before ? rewordedPattern(before, last) : -1;
+  const continues = typing >= 0 && rewordedPattern(last, answer) === typing && !sameAnswer(before, answer);
+  return [...(continues ? steps.slice(0, -1) : steps), answer];
 }
 
-// The steps of an earlier sitting. An undo was saved as a step of its own, back to the one before: it takes its step away again.
-export function restoredSteps(twin) {
-  const said = plainAnswer(twin);
-  if (!twin.steps?.length) return [said];
+// The steps of an earlier visit. An undo was saved as a step equal to the one before last: it removes the last step again.
+export function restoredSteps(data) {
+  const answer = plainAnswer(data);
+  if (!data.steps?.length) return [answer];
   let steps = [noAnswer()];
-  for (const step of [...twin.steps.map(plainAnswer), said]) {
-    const undone = steps.length > 1 && sameAnswer(steps.at(-2), step) && !sameAnswer(steps.at(-1), step);
-    steps = undone ? steps.slice(0, -1) : grownSteps(steps, step);
+  for (const step of [...data.steps.map(plainAnswer), answer]) {
+    const isUndo = steps.length > 1 && sameAnswer(steps.at(-2), step) && !sameAnswer(steps.at(-1), step);
+    steps = isUndo ? steps.slice(0, -1) : grownSteps(steps, step);
   }
   return steps;
 }

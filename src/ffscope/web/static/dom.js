@@ -1,24 +1,24 @@
-// Elements and text. Text becomes text nodes and nothing else, so that no corpus, token or person can put markup on a page.
+// Elements and text. Text always becomes text nodes, so that no corpus, token or user can put markup on a page.
 
 // h("a.class", {href: "…", onclick: f}, "text", child, [children], null) makes an element.
 export function h(kind, ...rest) {
   const [tag, ...classes] = kind.split(".");
-  const made = document.createElement(tag || "div");
-  if (classes.length) made.className = classes.join(" ");
+  const element = document.createElement(tag || "div");
+  if (classes.length) element.className = classes.join(" ");
   const attributes = isAttributes(rest[0]) ? rest.shift() : {};
-  for (const [name, value] of Object.entries(attributes)) setAttribute(made, name, value);
-  append(made, rest);
-  return made;
+  for (const [name, value] of Object.entries(attributes)) setAttribute(element, name, value);
+  append(element, rest);
+  return element;
 }
 
-function isAttributes(one) {
-  return one !== null && typeof one === "object" && !Array.isArray(one) && !(one instanceof Node);
+function isAttributes(argument) {
+  return argument !== null && typeof argument === "object" && !Array.isArray(argument) && !(argument instanceof Node);
 }
 
 function setAttribute(element, name, value) {
   if (value === null || value === undefined || value === false) return;
   if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-  else if (name === "style") for (const [property, said] of Object.entries(value)) element.style.setProperty(property, said);
+  else if (name === "style") for (const [property, setting] of Object.entries(value)) element.style.setProperty(property, setting);
   else if (name in element && typeof value !== "string") element[name] = value;
   else element.setAttribute(name, value === true ? "" : value);
 }
@@ -38,8 +38,8 @@ export function replace(element, ...children) {
 
 const SPACES = { "\n": "⏎", "\t": "⇥", "\r": "␍" };
 
-// Text as a person may safely see it: line breaks, control and direction marks are spelt out.
-export function seen(text) {
+// Text with line breaks, control and direction characters replaced by visible ones.
+export function visibleText(text) {
   return String(text).replace(/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu, (mark) => {
     if (mark in SPACES) return SPACES[mark];
     if (/\p{Zs}/u.test(mark)) return "⍽";
@@ -47,22 +47,22 @@ export function seen(text) {
   });
 }
 
-const LONGEST = 60;
+const MAX_TOKEN = 60; // characters
 
-// A token alone: its outer spaces shown too, and no longer than a line.
-export function seenToken(text) {
-  const body = seen(String(text).slice(0, 4 * LONGEST)).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
+// A single token: leading and trailing spaces are visible, and long ones are cut.
+export function visibleToken(text) {
+  const body = visibleText(String(text).slice(0, 4 * MAX_TOKEN)).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
   const letters = Array.from(body);
-  return letters.length <= LONGEST ? body : letters.slice(0, LONGEST - 1).join("") + "…";
+  return letters.length <= MAX_TOKEN ? body : letters.slice(0, MAX_TOKEN - 1).join("") + "…";
 }
 
-// Untrusted text in a place of its own, so that its direction does not reach its neighbours.
+// Untrusted text in its own element, so that its writing direction does not affect its neighbours.
 export function bdi(text, ...classes) {
-  return h(["bdi", ...classes].join("."), seen(text));
+  return h(["bdi", ...classes].join("."), visibleText(text));
 }
 
 export function token(text, ...classes) {
-  return h(["bdi", "token", ...classes].join("."), seenToken(text));
+  return h(["bdi", "token", ...classes].join("."), visibleToken(text));
 }
 
 export function whole(number) {

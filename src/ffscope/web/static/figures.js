@@ -1,16 +1,21 @@
-// Figures in an even grid, each with its title and its sentence.
+// Figures in a grid, each with its title, how to read it, and a sentence on what it shows.
 import { chart } from "./chart.js";
-import { bdi, h, seen } from "./dom.js";
+import { bdi, h, visibleText } from "./dom.js";
 import { layerLink } from "./links.js";
 
-// One after the other, so that the page can be read and scrolled meanwhile.
+function captionOf({ how_to_read: howToRead, sentence }) {
+  if (!howToRead && !sentence) return null;
+  return h("figcaption", howToRead && h("p.how-to-read", bdi(howToRead)), sentence && h("p", bdi(sentence)));
+}
+
+// Draws them one after the other, so that the page stays responsive.
 export async function drawFigures(place, figures) {
   const drawn = figures.map((figure) => {
     const canvas = h("div.drawn");
-    canvas.style.setProperty("min-height", `${(figure.spec.height ?? 240) + 45}px`); // so that nothing moves when it is drawn
+    canvas.style.setProperty("min-height", `${(figure.spec.height ?? 240) + 45}px`); // so that nothing moves when the chart appears
     const number = figure.number ? h("span.quiet", `Figure ${figure.number}. `) : null;
-    place.append(h("figure", h("figcaption.over", number, h("strong", seen(figure.title))), canvas,
-      figure.sentence && h("figcaption", bdi(figure.sentence))));
+    const title = h("figcaption.over", number, h("strong", visibleText(figure.title)));
+    place.append(h("figure", title, canvas, captionOf(figure)));
     return [canvas, figure];
   });
   const onlayer = (layer) => location.assign(layerLink(layer));

@@ -1,32 +1,32 @@
-// The bar on top of every page: where one is, where one can go, and light or dark.
+// The bar at the top of every page: navigation, the search box, and the colour theme.
 import { bdi, h } from "./dom.js";
 import { isExport, layerLink, memoryLink, pageLink, withQuery } from "./links.js";
 
-const SHOWN = { overview: "Overview", search: "Search", prompt: "Prompt", annotate: "Annotate" };
+const PAGE_LABELS = { overview: "Overview", search: "Search", prompt: "Prompt", annotate: "Annotate" };
 
 export function header(page, about) {
-  const links = Object.entries(SHOWN).map(([name, word]) => {
+  const links = Object.entries(PAGE_LABELS).map(([name, word]) => {
     const href = pageLink(name);
     return href && h("a", { href, "aria-current": name === page ? "page" : null }, word);
   });
   return h("header.bar", h("a.brand", { href: pageLink("overview") }, "ffscope"), h("nav", { "aria-label": "Pages" }, links),
-    about && h("span.studied", bdi(about.name)), isExport() ? null : jumpBox(), themeButton());
+    about && h("span.study-name", bdi(about.name)), isExport() ? null : jumpBox(), themeButton());
 }
 
 const NAME = /^\s*[Ll](\d{1,9})(?:\s*[.:/ ]\s*(\d{1,9}))?\s*$/;
 
-// A memory or layer by its name; anything else is searched for in the triggers.
+// The page of a memory or layer by name; any other text is searched for in the triggers.
 function destination(text) {
   const name = NAME.exec(text);
   if (name === null) return withQuery(pageLink("search"), { trigger: text });
   return name[2] === undefined ? layerLink(name[1]) : memoryLink(`L${name[1]}.${name[2]}`);
 }
 
-// The slash key focuses it from anywhere.
+// The slash key focuses the box.
 function jumpBox() {
   const plain = { type: "search", spellcheck: "false", autocomplete: "off", maxLength: 500 };
   const label = "Go to a memory or layer, or search the triggers";
-  const box = h("input.jump", { ...plain, placeholder: "L12.345 or words", "aria-label": label, title: label });
+  const box = h("input.jump", { ...plain, placeholder: "L12.345 or text", "aria-label": label, title: label });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select, [contenteditable]");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
@@ -38,7 +38,7 @@ function jumpBox() {
     event.preventDefault();
     if (box.value.trim()) location.href = destination(box.value);
   };
-  return h("form.go", { role: "search", "aria-label": "Go or search", onsubmit }, box);
+  return h("form.go", { role: "search", "aria-label": "Go to or search", onsubmit }, box);
 }
 
 const THEMES = ["auto", "light", "dark"];
@@ -48,19 +48,19 @@ export function theme() {
   try {
     return localStorage.getItem("ffscope-theme") ?? "auto";
   } catch {
-    return "auto"; // a browser that keeps nothing
+    return "auto"; // the browser blocks local storage
   }
 }
 
-function wear(name) {
+function applyTheme(name) {
   if (name === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
 }
 
 function themeButton() {
-  wear(theme());
+  applyTheme(theme());
   const button = h("button.plain", { type: "button" });
-  const say = () => {
+  const showTheme = () => {
     button.textContent = SIGNS[theme()];
     button.title = `Colours: ${theme()}`;
     button.setAttribute("aria-label", `Colours: ${theme()}. Change them`);
@@ -72,10 +72,10 @@ function themeButton() {
     } catch {
       return;
     }
-    wear(next);
-    say();
+    applyTheme(next);
+    showTheme();
     document.dispatchEvent(new Event("themechange"));
   });
-  say();
+  showTheme();
   return button;
 }

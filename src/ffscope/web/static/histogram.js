@@ -1,12 +1,12 @@
-// How often a memory has which coefficient. Bins are powers of two, on both sides of a bin for exactly 0.
+// The histogram of a memory's coefficients. Bins double in width on both sides of a bin for exactly 0.
 import { h, real, share, whole } from "./dom.js";
 
 const ZERO_BIN = 22;
 
 export function coefficientHistogram({ histogram, histogram_edges: edges, seen: prefixes, fired }) {
   const used = histogram.map((count, bin) => (count ? bin : -1)).filter((bin) => bin >= 0);
-  if (!used.length) return h("p.quiet", "No coefficient was counted.");
-  if (used.length === 1 && used[0] === ZERO_BIN) return h("p", `Exactly 0 on all of ${whole(prefixes)} prefixes.`);
+  if (!used.length) return h("p.quiet", "No coefficients were counted.");
+  if (used.length === 1 && used[0] === ZERO_BIN) return h("p", `Exactly 0 on all ${whole(prefixes)} prefixes.`);
   const first = Math.min(ZERO_BIN, ...used);
   const last = Math.max(ZERO_BIN + 1, ...used);
   const highest = Math.max(...histogram);
@@ -21,8 +21,9 @@ export function coefficientHistogram({ histogram, histogram_edges: edges, seen: 
   const place = h("div.histogram", { role: "img", "aria-label": label }, bars, axis, span);
   place.style.setProperty("--bins", last - first + 1);
   const zeros = histogram[ZERO_BIN];
-  return [place, h("p.quiet.small", "Each bar is a doubling of the coefficient; heights are by the logarithm of the count. ",
-    zeros ? `Exactly 0: ${whole(zeros)} of ${whole(prefixes)}.` : `Counted over ${whole(prefixes)} prefixes.`)];
+  return [place, h("p.quiet.small", "Each bar covers twice the range of its neighbour nearer to 0. ",
+    "Heights are logarithmic in the number of prefixes. ",
+    zeros ? `Exactly 0: ${whole(zeros)} of ${whole(prefixes)}.` : `${whole(prefixes)} prefixes in all.`)];
 }
 
 function histogramBar(bin, count, highest, edges) {
@@ -33,7 +34,7 @@ function histogramBar(bin, count, highest, edges) {
   return bar;
 }
 
-// The two ends of a bin, the one nearer to 0 first.
+// The two ends of a bin; the one nearer to 0 first.
 function binEnds(bin, edges) {
   const steps = Math.abs(bin - ZERO_BIN);
   return [steps === 1 ? 0 : edges[steps - 2], steps > edges.length ? Infinity : edges[steps - 1]];
@@ -47,7 +48,7 @@ function binWords(bin, edges) {
   return far === Infinity ? `beyond ${sign}${real(near)}` : `${sign}${real(near)} to ${sign}${real(far)}`;
 }
 
-// Numbers under the bars: 0, and every few doublings where a bar ends.
+// Axis labels: 0, and every few bins the edge of the bin.
 function axisMarks(first, last, edges) {
   const every = Math.max(2, Math.ceil((last - first) / 5));
   const marks = [];

@@ -1,39 +1,40 @@
-// What is done to memories, or to whole layers, while the text is read: set to zero, scaled, or set to a number.
-import { append, bdi, h, replace, seen, share, token } from "./dom.js";
+// Interventions on memories or whole layers while the model reads the text: set to zero, scale, or set to a number.
+import { append, bdi, h, replace, visibleText, share, token } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 import { CHANGE_KINDS, listInterventions, memoryOrLayer } from "./prompt_link.js";
 import { signedNumber, tinyButton } from "./prompt_parts.js";
 
 const CHANGES = { zero: "switch off", scale: "scale by", set: "set to" };
-const DONE = { zero: "switched off", scale: "scaled by", set: "set to" };
+const CHANGES_DONE = { zero: "switched off", scale: "scaled by", set: "set to" };
 const POSITIONS = "\\s*-?\\d{1,9}\\s*(,\\s*-?\\d{1,9}\\s*)*";
 
-// Whether two names, of memories or whole layers, have a memory in common.
+// Whether two targets (memories or whole layers) have a memory in common.
 function overlaps(name, other) {
   return name === other || name.startsWith(`${other}.`) || other.startsWith(`${name}.`);
 }
 
 function withoutTarget(link, name) {
-  return listInterventions(link).filter((one) => !overlaps(one.name, name));
+  return listInterventions(link).filter((entry) => !overlaps(entry.name, name));
 }
 
-// The list with one memory or layer changed anew: no memory is changed twice.
-function changedList(link, one) {
-  return [...withoutTarget(link, one.name), one];
+// The list with a new intervention, which replaces those on the same memories.
+function changedList(link, intervention) {
+  return [...withoutTarget(link, intervention.name), intervention];
 }
 
-// Two small buttons: switch a memory off (or let it be again, with its layer where that is changed), and "…" for a number.
-export function changeButtons(desk, memory) {
-  const known = listInterventions(desk.link).find((one) => overlaps(one.name, memory));
-  const off = () => desk.intervene(changedList(desk.link, { name: memory, change: "zero", number: null }));
-  const undo = () => desk.intervene(withoutTarget(desk.link, known.name));
-  const first = known ? tinyButton("undo", `Let ${known.name} be again`, undo) : tinyButton("off", `Switch ${memory} off`, off);
-  return h("span.twin-buttons", first, tinyButton("…", `Scale or set ${memory}`, () => askNumber(desk, memory)));
+// Two small buttons: switch a memory off (or undo the intervention on it or its layer), and "…" to scale or set it.
+export function changeButtons(page, memory) {
+  const current = listInterventions(page.link).find(({ name }) => overlaps(name, memory));
+  const off = () => page.intervene(changedList(page.link, { name: memory, change: "zero", number: null }));
+  const undo = () => page.intervene(withoutTarget(page.link, current.name));
+  const first = current
+    ? tinyButton("undo", `Undo the change of ${current.name}`, undo) : tinyButton("off", `Switch ${memory} off`, off);
+  return h("span.change-buttons", first, tinyButton("…", `Scale or set ${memory}`, () => askNumber(page, memory)));
 }
 
 function kindChoice(choices) {
   const options = choices.map((change) => h("option", { value: change }, CHANGES[change]));
-  return h("select", { "aria-label": "What to do with it" }, options);
+  return h("select", { "aria-label": "Kind of change" }, options);
 }
 
 function numberBox() {
@@ -41,17 +42,18 @@ function numberBox() {
   return h("input.number-box", { type: "number", ...bounds, value: "2", required: true, "aria-label": "Number" });
 }
 
-function askNumber(desk, memory) {
+function askNumber(page, memory) {
   const kind = kindChoice(["scale", "set"]);
   const number = numberBox();
   const dialog = h("dialog.change", { "aria-label": `Change ${memory}`, onclose: () => dialog.remove() });
   const apply = (event) => {
     event.preventDefault();
     dialog.close();
-    desk.intervene(changedList(desk.link, { name: memory, change: kind.value, number: String(Number(number.value)) }));
+    page.intervene(changedList(page.link, { name: memory, change: kind.value, number: String(Number(number.value)) }));
   };
   append(dialog, [h("form", { onsubmit: apply }, h("p", h("strong", memory)), h("p.change-row", kind, number),
-    h("p.soft", "Scale multiplies its coefficient; set puts this number in its place. Both hold where the interventions do."),
+    h("p.soft", "Scale multiplies the coefficient by the number; set replaces the coefficient by it. ",
+      "Both apply at the positions of the interventions."),
     h("p.change-row", h("button.main", { type: "submit" }, "Apply"),
       h("button", { type: "button", onclick: () => dialog.close() }, "Cancel")))]);
   document.body.append(dialog);
@@ -60,11 +62,11 @@ function askNumber(desk, memory) {
 }
 
 export class InterventionsPanel {
-  constructor(desk) {
-    this.desk = desk;
-    this.effect = h("p.effect", { role: "status" }); // stays in sight, beside whatever is switched off
+  constructor(page) {
+    this.page = page;
+    this.effect = h("p.effect", { role: "status" }); // sticky, so that it stays visible while the page scrolls
     this.list = h("ul.changed");
-    this.clear = h("button", { type: "button", onclick: () => desk.intervene([]) }, "Clear all");
+    this.clear = h("button", { type: "button", onclick: () => page.intervene([]) }, "Clear all");
     const rows = h("div.add-row", this.addForm(), this.positionsForm(), this.clear);
     this.element = h("section.interventions", h("h2", "Interventions"), this.list, rows);
   }
@@ -83,7 +85,7 @@ export class InterventionsPanel {
     follow();
     const add = (event) => {
       event.preventDefault();
-      const { target, wrong } = this.named(name.value);
+      const { target, wrong } = this.parseTarget(name.value);
       name.setCustomValidity(wrong ?? "");
       if (wrong) name.reportValidity();
       else this.add({ name: target, change: kind.value, number: number.disabled ? null : String(Number(number.value)) }, name);
@@ -91,31 +93,31 @@ export class InterventionsPanel {
     return h("form.add", { onsubmit: add }, h("span.soft", "Add"), name, kind, number, h("button", { type: "submit" }, "Add"));
   }
 
-  add(one, name) {
-    name.value = "";
-    this.desk.intervene(changedList(this.desk.link, one));
+  add(intervention, box) {
+    box.value = "";
+    this.page.intervene(changedList(this.page.link, intervention));
   }
 
-  // Where the interventions hold: at every token, or at those that are named.
+  // Where the interventions apply: at every token, or at the listed positions.
   positionsForm() {
-    const title = "Token numbers, from 0 with BOS or from -1 at the end, such as 0,3,-1. Empty: every token.";
+    const title = "Positions of tokens: 0 is the first (BOS included), -1 the last; for example 0,3,-1. Empty: every token.";
     this.positions = h("input.positions-box", { placeholder: "every token", pattern: POSITIONS, title, spellcheck: "false" });
     this.positions.autocomplete = "off";
-    const choose = (positions) => this.desk.choosePositions(positions.replaceAll(/\s/g, ""));
+    const choose = (positions) => this.page.choosePositions(positions.replaceAll(/\s/g, ""));
     const submit = (event) => {
       event.preventDefault();
       choose(this.positions.value);
     };
-    const here = () => this.desk.reading && choose(String(this.desk.reading.position));
+    const here = () => this.page.reading && choose(String(this.page.reading.position));
     return h("form.add", { onsubmit: submit }, h("label.soft", "At positions ", this.positions),
-      h("button", { type: "submit" }, "Apply"), h("button", { type: "button", onclick: here }, "Only the chosen token"));
+      h("button", { type: "submit" }, "Apply"), h("button", { type: "button", onclick: here }, "Only the selected token"));
   }
 
-  // A memory's or layer's name as people write it, or what is wrong with it.
-  named(text) {
-    const { layers, memories } = this.desk.about;
+  // Parses the name of a memory or layer: {target}, or {wrong} with an error message.
+  parseTarget(text) {
+    const { layers, memories } = this.page.about;
     const match = /^\s*[Ll]?\s*(\d{1,6})(?:\s*[.:/ ]\s*(\d{1,9}))?\s*$/.exec(text);
-    if (match === null) return { wrong: "Write a memory as L3.17, its layer and its number, or a whole layer as L3." };
+    if (match === null) return { wrong: "Write a memory as L3.17 (layer and index), or a whole layer as L3." };
     const layer = Number(match[1]);
     if (layer >= layers) return { wrong: `There is no layer ${layer}. The layers are 0 to ${layers - 1}.` };
     const last = memories[layer] - 1;
@@ -126,24 +128,24 @@ export class InterventionsPanel {
   }
 
   show(link, reading) {
-    const listed = listInterventions(link);
-    this.element.hidden = this.effect.hidden = link.text === "" && listed.length === 0;
-    this.effect.classList.toggle("some", listed.length > 0);
+    const list = listInterventions(link);
+    this.element.hidden = this.effect.hidden = link.text === "" && list.length === 0;
+    this.effect.classList.toggle("some", list.length > 0);
     this.positions.value = link.positions;
-    replace(this.effect, listed.length ? [changedWords(listed, link.positions), reading ? [": ", effectOf(reading)] : " …"]
+    replace(this.effect, list.length ? [changedWords(list, link.positions), reading ? [": ", effectOf(reading)] : " …"]
       : "No memory is changed.");
-    replace(this.list, listed.map((one) => this.item(one, reading, listed)));
-    this.clear.hidden = listed.length === 0;
+    replace(this.list, list.map((intervention) => this.item(intervention, reading, list)));
+    this.clear.hidden = list.length === 0;
   }
 
-  item(one, reading, listed) {
-    const { name, change, number } = one;
+  item(intervention, reading, list) {
+    const { name, change, number } = intervention;
     const coefficient = reading?.interventions.find((applied) => applied.name === name)?.coefficient ?? null;
-    const doing = `${DONE[change]} ${number === null ? "" : seen(number.slice(0, 20))}`;
-    const remove = () => this.desk.intervene(listed.filter((other) => other !== one));
-    return h("li.chip", targetLink(name), ` ${doing}`,
+    const effect = `${CHANGES_DONE[change]} ${number === null ? "" : visibleText(number.slice(0, 20))}`;
+    const remove = () => this.page.intervene(list.filter((other) => other !== intervention));
+    return h("li.chip", targetLink(name), ` ${effect}`,
       coefficient !== null && h("span.soft", ` (its coefficient was ${signedNumber(coefficient)})`),
-      tinyButton("×", `Remove ${seen(name.slice(0, 80))}`, remove));
+      tinyButton("×", `Remove ${visibleText(name.slice(0, 80))}`, remove));
   }
 }
 
@@ -153,19 +155,19 @@ function targetLink(name) {
   return bdi(name.slice(0, 80));
 }
 
-function changedWords(listed, positions) {
-  const layers = listed.filter(({ name }) => !name.includes(".")).length;
+function changedWords(list, positions) {
+  const layers = list.filter(({ name }) => !name.includes(".")).length;
   const counted = (count, word, words) => count > 0 && `${count} ${count === 1 ? word : words}`;
-  const parts = [counted(listed.length - layers, "memory", "memories"), counted(layers, "layer", "layers")].filter(Boolean);
-  const where = positions ? ` at position${positions.includes(",") ? "s" : ""} ${seen(positions.slice(0, 60))}` : "";
-  return `${parts.join(" and ")} ${listed.length === 1 ? "is" : "are"} changed${where}`;
+  const parts = [counted(list.length - layers, "memory", "memories"), counted(layers, "layer", "layers")].filter(Boolean);
+  const where = positions ? ` at position${positions.includes(",") ? "s" : ""} ${visibleText(positions.slice(0, 60))}` : "";
+  return `${parts.join(" and ")} ${list.length === 1 ? "is" : "are"} changed${where}`;
 }
 
-// What became of the most likely token, and which one is now.
+// The change of the top token's probability, and the new top token.
 function effectOf({ distribution }) {
   const first = distribution.find((row) => row.before_rank === 1);
   const now = distribution.find((row) => row.after_rank === 1);
-  const told = (row) => [token(row.token), ` ${share(row.before)} → ${share(row.after)}`];
+  const change = (row) => [token(row.token), ` ${share(row.before)} → ${share(row.after)}`];
   if (!first || !now || first.after === null) return "";
-  return first === now ? [told(first), "; it stays first"] : [told(first), "; now first is ", told(now)];
+  return first === now ? [change(first), "; it stays the top token"] : [change(first), "; the top token is now ", change(now)];
 }

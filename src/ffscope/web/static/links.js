@@ -1,11 +1,11 @@
-// Where pages are: on the server by their path, in an export by their file.
+// The addresses of pages: paths on the server, files in an export.
 
 const root = () => document.documentElement.dataset.root ?? "/";
 export const isExport = () => document.documentElement.dataset.exported !== undefined;
 
 let exported = null;
 
-// In an export not every memory has a page; names that are not there are shown without a link.
+// The memories that have a page in an export; others are shown without a link.
 export function exportedMemories() {
   if (exported === null) {
     const block = document.getElementById("exported");
@@ -24,19 +24,19 @@ export function layerLink(layer) {
   return isExport() ? `${root()}L${layer}/index.html` : `/L${layer}`;
 }
 
-// What needs the server has no page in an export.
+// The address of a page; null in an export for pages that need the server.
 export function pageLink(name) {
   const file = { overview: "index.html", search: "search.html" }[name];
   if (isExport()) return file ? `${root()}${file}` : null;
   return name === "overview" ? "/" : `/${name}`;
 }
 
-// An address with what is not empty of these, in the order given.
-export function withQuery(path, asked) {
+// A path with those parameters that are not empty, in their order.
+export function withQuery(path, parameters) {
   const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(asked)) {
+  for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "" && value !== false) query.set(name, String(value));
   }
-  const said = query.toString();
-  return said ? `${path}?${said}` : path;
+  const text = query.toString();
+  return text ? `${path}?${text}` : path;
 }

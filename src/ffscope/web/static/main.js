@@ -1,7 +1,7 @@
-// Which page this is, what it shows, and what stands around it.
+// Starts the page: draws the header, loads the page's JSON and calls the function that shows it.
 import { aboutStudy } from "./about.js";
 import { annotatePage } from "./annotate.js";
-import { ask, isTakenBack } from "./ask.js";
+import { getJson, isCancelled } from "./requests.js";
 import { append, byId, h, replace } from "./dom.js";
 import { header } from "./header.js";
 import { indexSearchPage } from "./index_search.js";
@@ -12,21 +12,21 @@ import { overviewPage } from "./overview.js";
 import { promptPage } from "./prompt.js";
 import { searchPage } from "./search.js";
 
-// Each takes the page's place on the screen and its JSON twin; those that ask for themselves have no twin to begin with.
+// Each is called with the element to draw into, the page's JSON and the study's facts. Some load their data themselves.
 const PAGES = {
   overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, annotate: annotatePage,
   search: (...page) => (isExport() ? indexSearchPage : searchPage)(...page),
 };
-const ASK_THEMSELVES = new Set(["prompt", "search", "annotate"]);
+const WITHOUT_DATA = new Set(["prompt", "search", "annotate"]);
 
 export function problem(error) {
-  return h("div.problem", { role: "alert" }, h("strong", "This cannot be shown."), " ", h("bdi", error.message));
+  return h("div.problem", { role: "alert" }, h("strong", "This page cannot be shown."), " ", h("bdi", error.message));
 }
 
-async function twin(page) {
-  if (isExport()) return JSON.parse(byId("page-twin").textContent);
-  if (ASK_THEMSELVES.has(page)) return null;
-  return ask(location.pathname === "/" ? "/index.json" : `${location.pathname}.json`);
+async function loadData(page) {
+  if (isExport()) return JSON.parse(byId("page-data").textContent);
+  if (WITHOUT_DATA.has(page)) return null;
+  return getJson(location.pathname === "/" ? "/index.json" : `${location.pathname}.json`);
 }
 
 async function begin() {
@@ -34,17 +34,17 @@ async function begin() {
   const about = aboutStudy();
   const place = h("main", { id: "main", tabindex: "-1" });
   if (page === "error") {
-    document.body.prepend(header(page, about)); // what is wrong stands there already
+    document.body.prepend(header(page, about)); // the error message is already in the page
     return;
   }
-  append(document.body, [h("a.skip", { href: "#main" }, "Skip to the page"), header(page, about), place]);
-  replace(place, h("p.quiet", { role: "status" }, "Reading …"));
+  append(document.body, [h("a.skip", { href: "#main" }, "Skip to content"), header(page, about), place]);
+  replace(place, h("p.quiet", { role: "status" }, "Loading …"));
   try {
-    const said = await twin(page);
+    const data = await loadData(page);
     replace(place);
-    await PAGES[page](place, said, about);
+    await PAGES[page](place, data, about);
   } catch (error) {
-    if (!isTakenBack(error)) replace(place, problem(error));
+    if (!isCancelled(error)) replace(place, problem(error));
     if (!error.status && !isExport()) console.error(error);
   }
 }

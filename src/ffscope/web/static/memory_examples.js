@@ -1,24 +1,24 @@
-// The prefixes of a memory in tabs, coloured by the live model where there is one.
-import { askModel, isTakenBack } from "./ask.js";
+// Prefixes of a memory in tabs, coloured by the live model if there is one.
+import { askModel, isCancelled } from "./requests.js";
 import { h, replace, whole } from "./dom.js";
 import { exampleRow, ranksOf } from "./example_row.js";
 import { isExport } from "./links.js";
-import { countOf, cutText, inLocation, keepInLocation, needsModel } from "./widgets.js";
+import { countOf, cutText, urlParameter, updateUrl, needsModel } from "./widgets.js";
 
 const SHOWN_AT_FIRST = 15;
-const MOST_SENTENCES = 100; // of one question to the model
+const MAX_SENTENCES = 100; // per question to the model
 const EXAMPLE_TABS = {
-  top: { head: "Top", from: "triggers", about: "The prefixes with the highest coefficients." },
-  quantiles: { head: "By quantile", from: "quantiles", about: "Prefixes from all through the coefficients on which it fires." },
-  random: { head: "Random", from: "sample", about: "Prefixes on which it fires, drawn by lot." },
+  top: { head: "Top", from: "triggers", about: "The memory’s triggers: the prefixes with the highest coefficients." },
+  quantiles: { head: "By quantile", from: "quantiles", about: "Prefixes on which it fires, from high to low coefficients." },
+  random: { head: "Random", from: "sample", about: "A random sample of the prefixes on which the memory fires." },
   lowest: { head: "Lowest", from: "negative", about: "The prefixes with the lowest coefficients." },
 };
 
-// The element, and what the patterns beside it do to the list: `highlight(ranks)`, `only(ranks)`. `begin()` asks the model.
-export function memoryExamples(twin, about) {
-  const view = { twin, about, tab: "top", all: false, only: null, known: new Map(), rows: [], begun: false };
-  const names = Object.keys(EXAMPLE_TABS).filter((name) => name === "top" || twin[EXAMPLE_TABS[name].from]?.length);
-  if (names.includes(inLocation("tab"))) view.tab = inLocation("tab");
+// The element, and functions for the list of patterns: `highlight(ranks)` and `only(ranks)`. `begin()` asks the model.
+export function memoryExamples(data, about) {
+  const view = { data, about, tab: "top", all: false, only: null, coefficients: new Map(), rows: [], begun: false };
+  const names = Object.keys(EXAMPLE_TABS).filter((name) => name === "top" || data[EXAMPLE_TABS[name].from]?.length);
+  if (names.includes(urlParameter("tab"))) view.tab = urlParameter("tab");
   view.list = h("div", { id: "examples", role: "tabpanel" });
   view.status = h("p.quiet.small", { role: "status" });
   const tabs = exampleTabs(names, view);
@@ -40,13 +40,13 @@ export function memoryExamples(twin, about) {
 function exampleTabs(names, view) {
   const choose = (name) => {
     Object.assign(view, { tab: name, all: false });
-    keepInLocation({ tab: name === "top" ? null : name });
+    updateUrl({ tab: name === "top" ? null : name });
     drawExamples(view);
   };
   view.buttons = new Map(names.map((name) => {
     const { head, from } = EXAMPLE_TABS[name];
     const attributes = { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "examples", onclick: () => choose(name) };
-    return [name, h("button", attributes, head, " ", h("span.quiet", whole(view.twin[from].length)))];
+    return [name, h("button", attributes, head, " ", h("span.quiet", whole(view.data[from].length)))];
   }));
   const onkeydown = (event) => {
     const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -70,17 +70,17 @@ function drawExamples(view) {
   const { from, about } = EXAMPLE_TABS[view.tab];
   markTab(view);
   const only = view.tab === "top" ? view.only : null;
-  const rows = view.twin[from].filter((row) => !only || ranksOf(row).some((rank) => only.has(rank)));
-  const shown = view.all ? rows : rows.slice(0, SHOWN_AT_FIRST);
-  const highest = Math.max(...view.twin[from].map((row) => Math.abs(row.coefficient ?? 0)), 0) || 1;
-  view.rows = shown.map((row) => exampleRow(row, { highest, byQuantile: view.tab === "quantiles" }));
-  for (const one of view.rows) one.colour(view.known.get(one.row.sentence), view.twin.maximum);
-  const rest = rows.length - shown.length;
+  const rows = view.data[from].filter((row) => !only || ranksOf(row).some((rank) => only.has(rank)));
+  const visible = view.all ? rows : rows.slice(0, SHOWN_AT_FIRST);
+  const highest = Math.max(...view.data[from].map((row) => Math.abs(row.coefficient ?? 0)), 0) || 1;
+  view.rows = visible.map((row) => exampleRow(row, { highest, byQuantile: view.tab === "quantiles" }));
+  for (const { row, colour } of view.rows) colour(view.coefficients.get(row.sentence), view.data.maximum);
+  const rest = rows.length - visible.length;
   const more = rest > 0 && h("p", h("button", { type: "button", onclick: () => showRest(view) }, `Show ${whole(rest)} more`));
   const dead = view.tab === "top" && !only;
   const none = dead ? "This memory is dead: it fired on no prefix of the corpus." : "There are no such prefixes.";
-  replace(view.list, h("p.quiet.small", only ? `${countOf(rows.length, "trigger")} of the chosen pattern.` : about),
-    rows.length ? null : h("p.empty", none), view.rows.map((one) => one.element), more);
+  replace(view.list, h("p.quiet.small", only ? `${countOf(rows.length, "trigger")} of the selected pattern.` : about),
+    rows.length ? null : h("p.empty", none), view.rows.map(({ element }) => element), more);
   if (view.begun) colourExamples(view);
 }
 
@@ -88,34 +88,34 @@ function showRest(view) {
   const from = view.rows.length;
   view.all = true;
   drawExamples(view);
-  view.rows[from]?.element.querySelector("button")?.focus(); // where the button was
+  view.rows[from]?.element.querySelector("button")?.focus(); // the focus was on the removed button
 }
 
 function highlightRanks(view, ranks) {
-  const wanted = new Set(view.tab === "top" ? ranks : []);
-  for (const { row, element } of view.rows) element.classList.toggle("covered", ranksOf(row).some((rank) => wanted.has(rank)));
+  const covered = new Set(view.tab === "top" ? ranks : []);
+  for (const { row, element } of view.rows) element.classList.toggle("covered", ranksOf(row).some((rank) => covered.has(rank)));
 }
 
-// Asks for the coefficients of what is shown and not known yet: first, in one question, those of the rows in the window, then
-// the others. Another tab takes the question back.
+// Requests the missing coefficients of the rows: first those in the window, in one question, then the others. Switching tabs
+// cancels the question.
 async function colourExamples(view) {
   if (isExport() || !view.rows.length) return;
   const say = (sentence) => replace(view.status, h("bdi", sentence));
-  if (!view.about.model) return say(`Only the trigger token is coloured. For all of them: ${needsModel(view.about)}`);
+  if (!view.about.model) return say(`Only the trigger token is coloured. To colour all tokens: ${needsModel(view.about)}`);
   try {
     for (const sentences of sentenceBatches(view)) await colourSome(view, sentences, say);
-    say("Tokens are coloured by their coefficient; point at one for its number.");
+    say("Every token is coloured by the memory’s coefficient there; point at a token for the number.");
   } catch (error) {
-    if (!isTakenBack(error)) say(cutText(error.message, 300));
+    if (!isCancelled(error)) say(cutText(error.message, 300));
   }
 }
 
-// Sentences without coefficients, in batches that the server accepts, those in the window first.
-function sentenceBatches({ rows, known }) {
-  const unknown = (some) => some.map(({ row }) => row.sentence).filter((sentence) => !known.has(sentence));
-  const visible = new Set(unknown(rows.filter(({ element }) => isInWindow(element))));
-  const others = new Set(unknown(rows).filter((sentence) => !visible.has(sentence)));
-  return [visible, others].flatMap((some) => inBatches([...some], MOST_SENTENCES));
+// Sentences without coefficients, in batches that the server accepts; those in the window first.
+function sentenceBatches({ rows, coefficients }) {
+  const missing = (part) => part.map(({ row }) => row.sentence).filter((sentence) => !coefficients.has(sentence));
+  const visible = new Set(missing(rows.filter(({ element }) => isInWindow(element))));
+  const others = new Set(missing(rows).filter((sentence) => !visible.has(sentence)));
+  return [visible, others].flatMap((part) => inBatches([...part], MAX_SENTENCES));
 }
 
 function inBatches(all, size) {
@@ -128,10 +128,10 @@ function isInWindow(element) {
 }
 
 async function colourSome(view, sentences, say) {
-  const path = `/L${view.twin.layer}/${view.twin.number}/coefficients.json`;
+  const path = `/L${view.data.layer}/${view.data.number}/coefficients.json`;
   const answer = await askModel(path, { sentences: sentences.join(",") }, { waiting: say, place: "examples" });
-  for (const [sentence, coefficients] of Object.entries(answer.sentences)) view.known.set(Number(sentence), coefficients);
-  for (const one of view.rows) {
-    if (sentences.includes(one.row.sentence)) one.colour(view.known.get(one.row.sentence), answer.maximum ?? view.twin.maximum);
+  for (const [sentence, coefficients] of Object.entries(answer.sentences)) view.coefficients.set(Number(sentence), coefficients);
+  for (const { row, colour } of view.rows) {
+    if (sentences.includes(row.sentence)) colour(view.coefficients.get(row.sentence), answer.maximum ?? view.data.maximum);
   }
 }

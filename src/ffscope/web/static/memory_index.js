@@ -1,4 +1,4 @@
-// Memories found by their name, pattern, promoted tokens or triggers, in the index that an export's search page holds.
+// Search in the index embedded in an export's search page: by name, pattern, promoted tokens or triggers.
 
 export class MemoryIndex {
   constructor({ memories, patterns, promotes, tokens, triggers, sentences }) {
@@ -13,40 +13,40 @@ export class MemoryIndex {
     return this.memories.length;
   }
 
-  // The memories that hold a text, the closest first: its name, a promoted token as typed, one with other space or case, its
-  // pattern, a trigger, part of a token.
+  // The memories that match a text, best first: by name, promoted token as typed, promoted token ignoring space and case,
+  // pattern, trigger, part of a promoted token.
   find(text) {
     const query = this.query(text);
     const matches = this.memories.map((_, number) => ({ number, ...this.closeness(number, query) }));
     const close = matches.filter(({ distance }) => distance < Infinity);
     close.sort((a, b) => a.distance - b.distance || a.number - b.number);
-    return close.map(({ number, trigger }) => this.shown(number, trigger));
+    return close.map(({ number, trigger }) => this.result(number, trigger));
   }
 
-  // What is looked for, and the tokens and sentences that hold it, looked up once for all memories.
+  // The query, and the tokens and sentences that contain it, looked up once for all memories.
   query(text) {
-    const wanted = text.toLowerCase();
-    const [bare, spaced] = [wanted.trim(), wanted.replaceAll("␣", " ")];
+    const lowered = text.toLowerCase();
+    const [bare, spaced] = [lowered.trim(), lowered.replaceAll("␣", " ")];
     const { tokens, sentences } = this.lowered;
     return {
       bare,
       spaced,
-      sameTokens: placesWhere(this.tokens, (one) => one === text.trim()),
-      wholeTokens: placesWhere(tokens, (one) => one === bare || one.replace(/^␣/, "") === bare),
-      tokenParts: placesWhere(tokens, (one) => one.includes(bare)),
-      sentences: placesWhere(sentences, (one) => one.includes(spaced)),
+      sameTokens: placesWhere(this.tokens, (token) => token === text.trim()),
+      wholeTokens: placesWhere(tokens, (token) => token === bare || token.replace(/^␣/, "") === bare),
+      tokenParts: placesWhere(tokens, (token) => token.includes(bare)),
+      sentences: placesWhere(sentences, (sentence) => sentence.includes(spaced)),
     };
   }
 
-  // The smaller, the closer; of two that promote the token, the one that ranks it higher.
+  // Smaller is a better match; among memories that promote the token, the one that ranks it higher is better.
   closeness(number, query) {
     const { memories, patterns } = this.lowered;
     const promotes = this.promotes[number] ?? [];
     const rank = (tokens) => {
-      const at = promotes.findIndex((one) => tokens.has(one));
+      const at = promotes.findIndex((token) => tokens.has(token));
       return at < 0 ? Infinity : at / promotes.length;
     };
-    const trigger = this.triggers[number].findIndex((one) => this.holds(one, query));
+    const trigger = this.triggers[number].findIndex((prefix) => this.prefixMatches(prefix, query));
     const distances = [
       memories[number] === query.bare ? 0 : Infinity,
       memories[number].startsWith(query.bare) ? 1 : Infinity,
@@ -59,22 +59,22 @@ export class MemoryIndex {
     return { distance: Math.min(...distances), trigger };
   }
 
-  // Whether a trigger's own prefix holds it; the sentence may do so behind the trigger.
-  holds([sentence, end], { sentences, spaced }) {
+  // Whether the prefix itself contains the query; its sentence may contain it only after the prefix.
+  prefixMatches([sentence, end], { sentences, spaced }) {
     return sentences.has(sentence) && this.sentences[sentence].slice(0, end).toLowerCase().includes(spaced);
   }
 
-  shown(number, trigger) {
+  result(number, trigger) {
     const [sentence, end] = this.triggers[number][Math.max(0, trigger)] ?? [];
     return {
       name: this.memories[number],
       pattern: this.patterns[number] ?? null,
-      promotes: (this.promotes[number] ?? []).map((one) => this.tokens[one]),
+      promotes: (this.promotes[number] ?? []).map((token) => this.tokens[token]),
       trigger: sentence === undefined ? null : this.sentences[sentence].slice(0, end),
     };
   }
 }
 
-function placesWhere(texts, fits) {
-  return new Set(texts.flatMap((text, place) => (fits(text) ? [place] : [])));
+function placesWhere(texts, test) {
+  return new Set(texts.flatMap((text, place) => (test(text) ? [place] : [])));
 }

@@ -1,5 +1,5 @@
-// Memories that are like one: by their triggers, by what they promote, and, asked of the model, by the direction of their values.
-import { askModel, isTakenBack } from "./ask.js";
+// Similar memories: by shared triggers, by promoted tokens and, with the model, by the direction of their values.
+import { askModel, isCancelled } from "./requests.js";
 import { h, replace, whole } from "./dom.js";
 import { isExport } from "./links.js";
 import { cutText, memoryName, needsModel } from "./widgets.js";
@@ -28,7 +28,7 @@ function nearestValues(path, memory, about) {
       const others = similar.filter((row) => row.memory !== memory);
       replace(place, similarList(others, (row) => ` cosine ${row.cosine.toFixed(2).replace("-", "−")}`));
     } catch (error) {
-      if (!isTakenBack(error)) replace(status, h("bdi", cutText(error.message, 300)));
+      if (!isCancelled(error)) replace(status, h("bdi", cutText(error.message, 300)));
     }
   };
   if (about.model) begin();

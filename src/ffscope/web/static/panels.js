@@ -1,15 +1,15 @@
-// The panels that stages declare, each drawn by its kind. What is in them may come from a corpus: it becomes text and nothing else.
+// The panels that stages declare, drawn by kind. Their content may come from a corpus and is only ever inserted as text.
 import { chart } from "./chart.js";
-import { bdi, h, real, replace, seen, share, token, whole } from "./dom.js";
+import { bdi, h, real, replace, visibleText, share, token, whole } from "./dom.js";
 import { cutText, memoryName, meter, plainTable } from "./widgets.js";
 
-const LONGEST_CELL = 600; // letters
+const MAX_CELL = 600; // characters
 const PANEL_KINDS = {
   table: panelTable, bars: (rows) => numbered(rows, textCell), tokens: (rows) => numbered(rows, token),
   histogram: panelHistogram, figure: panelFigure, text: panelText,
 };
 
-// A section for each. One that cannot be drawn says so, and the others are drawn.
+// One section per panel. An error affects only its own panel.
 export function panelSections(panels) {
   return (panels ?? []).map(({ title, kind, help, data }) =>
     h("section.part", h("h2", bdi(title)), help && h("p.quiet.small", bdi(help)), drawnPanel(kind, data, title)));
@@ -25,7 +25,7 @@ function drawnPanel(kind, data, title) {
 }
 
 function cannotBeDrawn() {
-  return h("p.quiet", "This panel cannot be drawn: its data are not of its kind.");
+  return h("p.quiet", "This panel cannot be drawn: its data do not match its kind.");
 }
 
 function signedShare(number) {
@@ -33,7 +33,7 @@ function signedShare(number) {
   return `${number > 0 ? "+" : number < 0 ? "−" : ""}${share(Math.abs(number))}`;
 }
 
-const asNumber = (say) => (value) => say(value === null || value === undefined ? null : Number(value));
+const asNumber = (format) => (value) => format(value === null || value === undefined ? null : Number(value));
 const NUMBER_CELLS = {
   count: asNumber(whole), real: asNumber(real), share: asNumber(share), "signed share": asNumber(signedShare),
 };
@@ -44,7 +44,7 @@ const WORD_CELLS = {
 };
 
 function textCell(text) {
-  return h("bdi", cutText(text ?? "–", LONGEST_CELL));
+  return h("bdi", cutText(text ?? "–", MAX_CELL));
 }
 
 function panelTable({ heads, kinds, rows, more }, title) {
@@ -53,7 +53,7 @@ function panelTable({ heads, kinds, rows, more }, title) {
 
 function tableOf({ heads, kinds }, title, body, low = false) {
   const numbers = kinds.map((kind, place) => (kind in NUMBER_CELLS ? place : -1)).filter((place) => place >= 0);
-  return plainTable(seen(title), heads.map((head) => bdi(head)), body, { numbers, low });
+  return plainTable(visibleText(title), heads.map((head) => bdi(head)), body, { numbers, low });
 }
 
 function bodyRows(rows, kinds) {
@@ -64,7 +64,7 @@ function bodyRows(rows, kinds) {
   })));
 }
 
-// Its rows are made when it is opened: there may be hundreds.
+// The rows are created when the table is opened, as there may be hundreds.
 function foldedTable({ title, heads, kinds, rows }) {
   const body = h("tbody");
   const details = h("details", h("summary", bdi(`${title} (${whole(rows.length)})`)), tableOf({ heads, kinds }, title, body, true));
@@ -74,12 +74,12 @@ function foldedTable({ title, heads, kinds, rows }) {
   return details;
 }
 
-// Labels or tokens, each with its number and a bar of that length.
-function numbered(rows, say) {
+// Labels or tokens, each with its number and a bar of proportional length.
+function numbered(rows, format) {
   const most = Math.max(...rows.map(([, number]) => Math.abs(number ?? 0))) || 1;
   const bar = (number) => meter(Math.abs(number ?? 0) / most, ...(number < 0 ? ["cold"] : []));
   return h("ol.promotes", rows.map(([label, number]) =>
-    h("li", say(label), bar(number), h("span.number", asNumber(real)(number)))));
+    h("li", format(label), bar(number), h("span.number", asNumber(real)(number)))));
 }
 
 function panelHistogram({ edges, counts }, title) {
@@ -90,14 +90,14 @@ function panelHistogram({ edges, counts }, title) {
     bar.style.setProperty("--size", (count / most).toFixed(3));
     return bar;
   });
-  const place = h("div.histogram", { role: "img", "aria-label": seen(`${title}, ${ends}`) }, bars);
+  const place = h("div.histogram", { role: "img", "aria-label": visibleText(`${title}, ${ends}`) }, bars);
   place.style.setProperty("--bins", counts.length);
   return [place, h("p.quiet.small", `${bars.length} bins ${ends}.`)];
 }
 
 function panelFigure(spec, title) {
   const canvas = h("div.drawn");
-  chart(canvas, spec, { label: seen(title), titled: false }).catch(() => replace(canvas, cannotBeDrawn()));
+  chart(canvas, spec, { label: visibleText(title), titled: false }).catch(() => replace(canvas, cannotBeDrawn()));
   return canvas;
 }
 

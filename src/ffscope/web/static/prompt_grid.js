@@ -1,71 +1,72 @@
-// Layers × tokens: what each layer would predict after each token. The first layer is at the bottom, as in the literature.
-import { h, replace, seenToken } from "./dom.js";
+// Layers × tokens: what each layer predicts after each token. The first layer is at the bottom, as in the literature.
+import { h, replace, visibleToken } from "./dom.js";
 import { GridTip } from "./prompt_tip.js";
+import { term } from "./terms.js";
 
-const READ_FROM = { output: "output (after the FF)", residual: "residual (before the FF)" };
+const READ_FROM = { output: "output (after the FF layer)", residual: "residual (before it)" };
 const COLOURS = { probability: "probability", rank: "rank", entropy: "entropy" };
-const RANKS = 4; // powers of ten until the colour is gone
+const RANK_DECADES = 4; // the colour fades out at rank 10,000
 
-// How deep a cell's colour is, from 0 to 1. Whatever is asked for, a deeper colour means a surer layer.
+// The intensity of a cell's colour, from 0 to 1: in all three, deeper means closer to certainty or to the final prediction.
 const HEATS = {
   probability: (grid) => (row, column) => grid.probability[row][column][0],
-  rank: (grid) => (row, column) => 1 - Math.log10(grid.rank[row][column]) / RANKS,
+  rank: (grid) => (row, column) => 1 - Math.log10(grid.rank[row][column]) / RANK_DECADES,
   entropy: (grid) => {
-    const most = mostEntropy(grid);
-    return (row, column) => 1 - grid.entropy[row][column] / most;
+    const highest = maxEntropy(grid);
+    return (row, column) => 1 - grid.entropy[row][column] / highest;
   },
 };
 
 const LEGENDS = {
   probability: () => ["Probability of the top token:", ["0 %", "25 %", "50 %", "75 %", "100 %"]],
   rank: () => ["Rank of the model's final prediction:", ["10,000 or more", "1,000", "100", "10", "1"]],
-  entropy: (grid) => ["Entropy in bits:", [4, 3, 2, 1, 0].map((part) => ((mostEntropy(grid) * part) / 4).toFixed(1))],
+  entropy: (grid) => ["Entropy in bits:", [4, 3, 2, 1, 0].map((part) => ((maxEntropy(grid) * part) / 4).toFixed(1))],
 };
 
-function mostEntropy(grid) {
-  return grid.entropy.flat().reduce((most, one) => Math.max(most, one ?? 0), 1e-9);
+function maxEntropy(grid) {
+  return grid.entropy.flat().reduce((highest, entropy) => Math.max(highest, entropy ?? 0), 1e-9);
 }
 
 function choiceOf(label, choices, onchoice) {
-  const options = Object.entries(choices).map(([value, word]) => h("option", { value }, word));
+  const options = Object.entries(choices).map(([value, text]) => h("option", { value }, text));
   const box = h("select", { onchange: () => onchoice(box.value) }, options);
   return { box, element: h("label.prompt-choice", `${label} `, box) };
 }
 
 export class PromptGrid {
-  constructor(desk) {
-    this.desk = desk;
+  constructor(page) {
+    this.page = page;
     this.question = null;
     this.tip = new GridTip();
-    this.usual = desk.about.lens ?? desk.about.lenses[0]; // none where values have not been read
-    const lenses = Object.fromEntries([this.usual, ...desk.about.lenses].map((name) => [name, name]));
-    this.of = choiceOf("Read from", READ_FROM, (of) => desk.change({ of: of === "output" ? "" : of }));
-    this.lens = choiceOf("Lens", lenses, (lens) => desk.change({ lens: lens === this.usual ? "" : lens }));
+    this.studyLens = page.about.lens ?? page.about.lenses[0]; // unset before the stage values
+    const lenses = Object.fromEntries([this.studyLens, ...page.about.lenses].map((name) => [name, name]));
+    this.of = choiceOf("Read from", READ_FROM, (of) => page.change({ of: of === "output" ? "" : of }));
+    this.lens = choiceOf("Lens", lenses, (lens) => page.change({ lens: lens === this.studyLens ? "" : lens }));
     this.colour = choiceOf("Colour by", COLOURS, (colour) => {
-      desk.keep({ colour: colour === "probability" ? "" : colour });
+      page.keep({ colour: colour === "probability" ? "" : colour });
       this.paint();
     });
     this.legend = h("p.grid-legend");
     this.table = h("table.prompt-grid", { role: "grid", "aria-label": "The top token of every layer after every token" });
     this.scroller = h("div.grid-scroll", this.table);
     this.listen();
-    this.element = h("section", h("h2", "Layer by token"),
-      h("p.soft", "Every cell has the token that its layer holds most likely to come next; ",
-        "bold where it is the model's final prediction. The first layer is at the bottom. ",
-        "Choose a cell to look at its position below."),
+    this.element = h("section", h("h2", "Prediction of every layer after every token"),
+      h("p.soft", "Each cell shows the most likely next token after a layer, read from the ", term("output"), " or the ",
+        term("residual"), " through a ", term("lens"), "; bold where it is the model’s final prediction. ",
+        "The first layer is at the bottom. Select a cell to examine its position below."),
       h("div.prompt-choices", this.of.element, this.colour.element, this.lens.element),
       this.legend, this.scroller, this.tip.element);
   }
 
   show(reading, question) {
-    const { link } = this.desk;
+    const { link } = this.page;
     this.of.box.value = reading.of;
-    this.lens.box.value = link.lens || this.usual;
+    this.lens.box.value = link.lens || this.studyLens;
     this.colour.box.value = Object.hasOwn(COLOURS, link.colour) ? link.colour : "probability";
-    const grown = this.question !== question;
+    const isNew = this.question !== question;
     this.reading = reading;
     this.question = question;
-    if (grown) this.build();
+    if (isNew) this.build();
     this.choose(reading.position);
   }
 
@@ -73,7 +74,7 @@ export class PromptGrid {
     const { grid, tokens } = this.reading;
     const focused = this.table.contains(document.activeElement) ? this.whereIs(document.activeElement) : null;
     this.tip.hide();
-    const heads = tokens.map((text, position) => h("th", { scope: "col", title: `Position ${position}` }, seenToken(text)));
+    const heads = tokens.map((text, position) => h("th", { scope: "col", title: `Position ${position}` }, visibleToken(text)));
     this.cells = [];
     const rows = grid.layers.map((layer, row) => this.rowOf(layer, row)).reverse();
     this.table.style.setProperty("--columns", tokens.length);
@@ -82,7 +83,7 @@ export class PromptGrid {
     this.roving = null;
     this.rove(this.cellAt(focused?.row ?? grid.layers.length - 1, focused?.column ?? this.reading.position));
     if (focused) this.roving?.focus({ preventScroll: true });
-    else if (this.width !== tokens.length) this.showColumn(this.roving); // the same text stays where it was scrolled to
+    else if (this.width !== tokens.length) this.showColumn(this.roving); // for the same text the scroll position is kept
     this.width = tokens.length;
   }
 
@@ -95,7 +96,7 @@ export class PromptGrid {
     this.cells[row] = tokens.map((_, column) => {
       const top = grid.top[row][column][0];
       const kind = grid.rank[row][column] === 1 ? "td.final" : "td";
-      return h(kind, { role: "gridcell", tabindex: "-1" }, seenToken(spellings[top] ?? `#${top}`));
+      return h(kind, { role: "gridcell", tabindex: "-1" }, visibleToken(spellings[top] ?? `#${top}`));
     });
     return h("tr", h("th", { scope: "row" }, `L${layer}`), this.cells[row]);
   }
@@ -105,11 +106,11 @@ export class PromptGrid {
     const name = this.colour.box.value;
     const heat = HEATS[name](grid);
     this.cells.forEach((cells, row) => cells.forEach((cell, column) => {
-      const deep = Math.min(1, Math.max(0, heat(row, column) || 0));
-      cell.style.setProperty("--heat", deep.toFixed(2));
+      const intensity = Math.min(1, Math.max(0, heat(row, column) || 0));
+      cell.style.setProperty("--heat", intensity.toFixed(2));
     }));
-    const [words, steps] = LEGENDS[name](grid);
-    replace(this.legend, `${words} `, steps.map((step, i) => h("span.grid-swatch", { style: { "--heat": i / 4 } }, step)));
+    const [label, steps] = LEGENDS[name](grid);
+    replace(this.legend, `${label} `, steps.map((step, i) => h("span.grid-swatch", { style: { "--heat": i / 4 } }, step)));
   }
 
   cellAt(row, column) {
@@ -134,11 +135,11 @@ export class PromptGrid {
 
   listen() {
     const cellOf = (event) => event.target.closest("td");
-    this.table.addEventListener("mouseover", (event) => cellOf(event) && this.tell(cellOf(event)));
+    this.table.addEventListener("mouseover", (event) => cellOf(event) && this.showTip(cellOf(event)));
     this.table.addEventListener("mouseleave", () => this.tip.hide());
     this.table.addEventListener("focusin", (event) => {
       this.rove(cellOf(event));
-      this.tell(cellOf(event));
+      this.showTip(cellOf(event));
     });
     this.table.addEventListener("focusout", () => this.tip.hide());
     this.scroller.addEventListener("scroll", () => this.tip.follow());
@@ -151,10 +152,10 @@ export class PromptGrid {
 
   pick(position) {
     this.choose(position);
-    this.desk.choosePosition(position);
+    this.page.choosePosition(position);
   }
 
-  tell(cell) {
+  showTip(cell) {
     const { row, column } = this.whereIs(cell);
     this.tip.show(cell, this.reading, { row, column });
   }

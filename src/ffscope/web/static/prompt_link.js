@@ -1,5 +1,5 @@
-// The link holds all that is chosen on the prompt page, so that it does the same again wherever it is opened. The server says which
-// parameters there are, and which of them may be repeated: those add up.
+// The URL captures the state of the prompt page. The server says which parameters there are, and which may be repeated: their
+// values are joined.
 import { withQuery } from "./links.js";
 
 export const CHANGE_KINDS = ["zero", "scale", "set"];
@@ -14,7 +14,7 @@ export function promptAddress(link) {
   return withQuery("/prompt", link);
 }
 
-// What a run of the model depends on, whatever is then asked of it.
+// The parameters that determine the model's run.
 export function runQuestion({ text, zero, scale, set, positions }) {
   return { text, zero, scale, set, positions };
 }
@@ -24,20 +24,19 @@ export function promptQuestion(link) {
   return { ...runQuestion(link), position, of, lens };
 }
 
-// What the grid depends on: choosing another position leaves it as it is.
+// The parameters that determine the grid; the position does not.
 export function gridQuestion(link) {
   return JSON.stringify([runQuestion(link), link.of, link.lens]);
 }
 
 const INTERVENTION = /^\s*[Ll]?(\d{1,9})(?:[.](\d{1,9}))?\s*(?::\s*(\S+))?\s*$/;
 
-// A link's interventions as a list, in its order. What is not understood is kept as it is: the server says what is wrong with it,
-// and it can be taken away.
+// The interventions in the URL as a list. Invalid ones are kept as they are: the server reports them, and the user can remove them.
 export function listInterventions(link) {
   return CHANGE_KINDS.flatMap((change) => link[change].split(",").filter((term) => term.trim()).map((term) => {
     const match = INTERVENTION.exec(term);
-    const sound = match !== null && (match[3] === undefined) === (change === "zero");
-    return { name: sound ? memoryOrLayer(match[1], match[2]) : term, change, number: sound ? match[3] ?? null : null };
+    const isValid = match !== null && (match[3] === undefined) === (change === "zero");
+    return { name: isValid ? memoryOrLayer(match[1], match[2]) : term, change, number: isValid ? match[3] ?? null : null };
   }));
 }
 
@@ -47,7 +46,7 @@ export function memoryOrLayer(layer, memory) {
 }
 
 export function linkInterventions(list) {
-  const spelt = (change) => list.filter((one) => one.change === change)
+  const terms = (change) => list.filter((intervention) => intervention.change === change)
     .map(({ name, number }) => (number === null ? name : `${name}:${number}`)).join(",");
-  return Object.fromEntries(CHANGE_KINDS.map((change) => [change, spelt(change)]));
+  return Object.fromEntries(CHANGE_KINDS.map((change) => [change, terms(change)]));
 }

@@ -1,4 +1,4 @@
-// The ten most likely tokens of one cell of the grid, beside it.
+// A tooltip with the ten most likely tokens of a cell of the grid.
 import { h, replace, share, token, whole } from "./dom.js";
 
 const GAP = 6;
@@ -14,7 +14,7 @@ export class GridTip {
     this.cell = null;
   }
 
-  // The grid scrolls to a cell that gets the focus, which keeps its tip; under a pointer there is another cell by then.
+  // When the grid scrolls, the tip of a focused cell moves along; a tip under the pointer is hidden, as the cell has changed.
   follow() {
     if (this.cell !== document.activeElement) this.hide();
     else this.placeBeside(this.cell);
@@ -34,7 +34,7 @@ export class GridTip {
     this.place(cell.getBoundingClientRect(), cell.closest(".grid-scroll").getBoundingClientRect());
   }
 
-  // Beside the grid where there is room, so that it hides no cell; else below the cell or above it. Never outside the window.
+  // Beside the grid where there is room, so that it covers no cell; else below or above the cell. Never outside the window.
   place(box, grid) {
     const { offsetWidth, offsetHeight } = this.element;
     const beside = grid.right + GAP + offsetWidth < innerWidth;
@@ -50,11 +50,11 @@ export class GridTip {
 function tipHead({ grid, tokens }, { row, column }) {
   const entropy = grid.entropy[row][column];
   return h("p", h("strong", `L${grid.layers[row]}`), " after ", token(tokens[column]), h("br"),
-    h("span.soft", `final prediction ranks ${whole(grid.rank[row][column])}, entropy ${entropy?.toFixed(1) ?? "–"} bits`));
+    h("span.soft", `rank of the final prediction ${whole(grid.rank[row][column])}, entropy ${entropy?.toFixed(1) ?? "–"} bits`));
 }
 
 function tipRows({ grid, spellings }, { row, column }) {
-  const chances = grid.probability[row][column];
-  const line = (id, i) => h("tr", h("td", token(spellings[id] ?? `#${id}`)), h("td.number", share(chances[i])));
+  const probabilities = grid.probability[row][column];
+  const line = (id, i) => h("tr", h("td", token(spellings[id] ?? `#${id}`)), h("td.number", share(probabilities[i])));
   return h("table", grid.top[row][column].map(line));
 }

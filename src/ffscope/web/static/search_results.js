@@ -1,19 +1,19 @@
-// The memories that a search found, in a table.
+// The results of a search, as a table.
 import { h, real, whole } from "./dom.js";
-import { allMeasures, isRange, measureCell, measureHead, measuresIn } from "./measures.js";
+import { allMeasures, columnMeanings, isRange, measureCell, measureHead, measuresIn } from "./measures.js";
 import { cutText, memoryName, tokenCell } from "./widgets.js";
 import { prefixTokens } from "./tokens.js";
 
-// What only a search knows of a memory; the measures follow.
+// The columns specific to a search; those of the measures follow.
 const MATCH_COLUMNS = [
   { head: "Memory", sort: "memory", cell: (row) => memoryName(row.memory) },
   {
-    head: "Hits", sort: "hits", title: "Triggers whose text contains what you asked for", number: true,
+    head: "Hits", sort: "hits", title: "Number of triggers that contain the searched text", number: true,
     cell: (row) => whole(row.hits),
   },
   { head: "Token", title: "The promoted token that matches", promoted: true, cell: (row) => tokenCell(row.promoted?.token) },
   {
-    head: "Rank", sort: "rank", title: "Rank of the token in the value, 1 is the top", promoted: true, number: true,
+    head: "Rank", sort: "rank", title: "Rank of the token in the value; 1 is the top token", promoted: true, number: true,
     cell: (row) => whole(row.promoted?.rank),
   },
   {
@@ -21,18 +21,18 @@ const MATCH_COLUMNS = [
     cell: (row) => real(row.promoted?.probability),
   },
   {
-    head: "Logit", title: "The token’s logit in the value, above the mean of all tokens", logit: true, number: true,
+    head: "Logit", title: "Logit of the token in the value minus the mean over all tokens", logit: true, number: true,
     cell: (row) => real(row.logit),
   },
   { head: "Trigger", trigger: true },
 ];
-const RISING_MATCHES = ["rank", "memory"]; // the server begins with the lowest of these
+const ASCENDING_MATCHES = ["rank", "memory"]; // the server sorts these in ascending order
 
-// The tokens first, beside the trigger.
+// Tokens come first, beside the trigger.
 function measureColumns() {
-  const shown = measuresIn("search");
+  const measures = measuresIn("search");
   const isToken = ({ kind }) => kind === "token";
-  return [...shown.filter(isToken), ...shown.filter((measure) => !isToken(measure))].map(measureColumn);
+  return [...measures.filter(isToken), ...measures.filter((measure) => !isToken(measure))].map(measureColumn);
 }
 
 function measureColumn(measure) {
@@ -41,7 +41,7 @@ function measureColumn(measure) {
   return { head: measureHead(measure), title, cell, rising, number: isRange(measure), sort: isRange(measure) ? name : null };
 }
 
-// A choice of the same stage that has no column of its own stands before the text.
+// A choice of the same stage without a column of its own is shown before the text.
 function describedCell({ name, stage }) {
   const before = allMeasures().find((other) => other.stage === stage && other.kind === "choice" && !other.shown.includes("search"));
   return (row) => {
@@ -52,33 +52,33 @@ function describedCell({ name, stage }) {
 
 export function resultsTable(view, rows) {
   view.columns = [...MATCH_COLUMNS, ...measureColumns()].filter((column) => {
-    if (column.sort === "hits") return Boolean(view.asked.trigger);
+    if (column.sort === "hits") return Boolean(view.query.trigger);
     if (column.promoted) return rows.some((row) => row.promoted);
     if (column.logit) return view.ranksAll;
     return !column.trigger || rows.some((row) => row.trigger);
   });
   const head = h("tr", view.columns.map((column) => resultHead(view, column)));
   const table = h("table.plain.results", h("thead", head), view.body);
-  return h("div.wide", { role: "region", tabindex: "0", "aria-label": "Results" }, table);
+  return [h("div.wide", { role: "region", tabindex: "0", "aria-label": "Results" }, table), columnMeanings(measuresIn("search"))];
 }
 
 function resultHead(view, column) {
   const kind = column.number ? "th.number" : "th";
   if (!column.sort || view.ranksAll) return h(kind, { scope: "col", title: column.title }, column.head);
-  const now = view.asked.sort.replace(/^-/, "") === column.sort;
-  const turned = now && view.asked.sort.startsWith("-");
-  const rises = column.rising || RISING_MATCHES.includes(column.sort);
-  const way = rises === turned ? "descending" : "ascending";
-  const onclick = () => view.sort(now && !turned ? `-${column.sort}` : column.sort);
+  const isSorted = view.query.sort.replace(/^-/, "") === column.sort;
+  const isReversed = isSorted && view.query.sort.startsWith("-");
+  const isAscending = column.rising || ASCENDING_MATCHES.includes(column.sort);
+  const direction = isAscending === isReversed ? "descending" : "ascending";
+  const onclick = () => view.sort(isSorted && !isReversed ? `-${column.sort}` : column.sort);
   const button = h("button.plain", { type: "button", title: column.title, onclick }, column.head);
-  return h(kind, { scope: "col", "aria-sort": now ? way : "none" }, button);
+  return h(kind, { scope: "col", "aria-sort": isSorted ? direction : "none" }, button);
 }
 
 export function resultRow(view, row) {
   return h("tr", view.columns.map((column, place) => {
     if (place === 0) return h("th", { scope: "row" }, column.cell(row));
     if (!column.trigger) return h(column.number ? "td.number" : "td", column.cell(row));
-    const options = { before: 10, after: 4, maximum: row.maximum, find: view.asked.trigger };
+    const options = { before: 10, after: 4, maximum: row.maximum, find: view.query.trigger };
     return h("td.prefixes", row.trigger ? prefixTokens(row.trigger, options) : h("span.quiet", "–"));
   }));
 }

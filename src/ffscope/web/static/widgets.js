@@ -1,9 +1,9 @@
-// What several pages say in the same words: names with their links, marks, empty states.
+// Elements shared by several pages: links, marks, tables, messages.
 import { aboutStudy } from "./about.js";
-import { h, seen, seenToken } from "./dom.js";
+import { h, visibleText, visibleToken } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 
-// A memory's name, with a link where it has a page.
+// A memory's name, with a link if it has a page.
 export function memoryName(name, ...classes) {
   const href = memoryLink(name);
   return href ? h(["a", "name", ...classes].join("."), { href }, name) : h(["span", "name", ...classes].join("."), name);
@@ -13,16 +13,16 @@ export function layerName(layer) {
   return h("a.name", { href: layerLink(layer) }, `L${layer}`);
 }
 
-// yes, no, or nothing known: a word for every mark, as colour alone tells some people nothing.
+// yes, no, or – if unknown; as text, since colour alone is not accessible.
 export function agreesMark(agrees) {
   if (agrees === null || agrees === undefined) return h("span.quiet", "–");
   return h(agrees ? "span.agrees" : "span.quiet", agrees ? "yes" : "no");
 }
 
-// `value` knows the rank; what follows the top trigger has none where the text ends or the token is not in the vocabulary.
+// There is no rank if the text ends after the top trigger, or the next token is not in the vocabulary.
 export function nextRankWords({ next_rank: rank, vocabulary }) {
-  const said = rank === null ? "has no rank" : `ranks ${rankWord(rank)} of ${vocabulary.toLocaleString("en-US")}`;
-  return `the next token of its top trigger ${said} in the value`;
+  const words = rank === null ? "has no rank" : `ranks ${rankWord(rank)} of ${vocabulary.toLocaleString("en-US")}`;
+  return `the next token of its top trigger ${words} in the value`;
 }
 
 export function rankWord(number) {
@@ -30,81 +30,81 @@ export function rankWord(number) {
   return `${number.toLocaleString("en-US")}${ends[new Intl.PluralRules("en", { type: "ordinal" }).select(number)]}`;
 }
 
-export function countOf(number, one, many = `${one}s`) {
-  return `${number.toLocaleString("en-US")} ${number === 1 ? one : many}`;
+export function countOf(number, singular, plural = `${singular}s`) {
+  return `${number.toLocaleString("en-US")} ${number === 1 ? singular : plural}`;
 }
 
-// Text in one line of a table, whole in its title; very long text is cut in both.
+// Text on one line of a table, with the full text as tooltip; very long text is cut in both.
 export function oneLine(text, longest = 160) {
   if (text === null || text === undefined) return h("span.quiet", "–");
-  const said = cutText(text, 600);
-  return h("bdi.line", { title: said.length > 30 ? said : null }, cutText(text, longest));
+  const full = cutText(text, 600);
+  return h("bdi.line", { title: full.length > 30 ? full : null }, cutText(text, longest));
 }
 
 export function cutText(text, longest) {
-  const letters = Array.from(String(text).slice(0, 2 * longest + 2));
-  return letters.length <= longest ? seen(letters.join("")) : `${seen(letters.slice(0, longest - 1).join(""))}…`;
+  const characters = Array.from(String(text).slice(0, 2 * longest + 2));
+  return characters.length <= longest
+    ? visibleText(characters.join("")) : `${visibleText(characters.slice(0, longest - 1).join(""))}…`;
 }
 
 export function tokenCell(text) {
   if (text === null || text === undefined) return h("span.quiet", "–");
-  return h("bdi.token.line", { title: seenToken(text) }, seenToken(text));
+  return h("bdi.token.line", { title: visibleToken(text) }, visibleToken(text));
 }
 
-// A table with its head, in a place of its own that scrolls where it is wider than the page. `numbers` are the columns, from 0,
-// that are aligned right.
+// A table in a region that scrolls if it is wider than the page. `numbers`: the indices of right-aligned columns.
 export function plainTable(label, heads, body, { numbers = [], kind = "", low = false } = {}) {
-  const head = h("tr", heads.map((said, place) => h(numbers.includes(place) ? "th.number" : "th", { scope: "col" }, said)));
+  const head = h("tr", heads.map((label, place) => h(numbers.includes(place) ? "th.number" : "th", { scope: "col" }, label)));
   const table = h(`table.plain${kind}`, h("thead", head), body);
   return h(low ? "div.wide.low" : "div.wide", { role: "region", tabindex: "0", "aria-label": label }, table);
 }
 
-// An element whose length says a share.
+// A bar whose length is a share.
 export function meter(part, ...classes) {
-  const made = h(["span", "meter", ...classes].join("."));
-  made.style.setProperty("--size", Number.isFinite(part) ? Math.max(0, Math.min(1, part)).toFixed(3) : "0");
-  return made;
+  const bar = h(["span", "meter", ...classes].join("."));
+  bar.style.setProperty("--size", Number.isFinite(part) ? Math.max(0, Math.min(1, part)).toFixed(3) : "0");
+  return bar;
 }
 
-// What is missing, of all stages or of some, and what to run, or why it cannot be had; null where nothing is.
+// A message on missing stages (all, or only `stages`): the command to run, or why a stage cannot be run; null if none is missing.
 export function missingStages(missing, stages = null) {
-  const wanted = (missing ?? []).filter(({ stage }) => stages === null || stages.includes(stage));
-  const said = wanted.map(({ stage, command, why }) => {
+  const entries = (missing ?? []).filter(({ stage }) => stages === null || stages.includes(stage));
+  const sentences = entries.map(({ stage, command, why }) => {
     if (why) return h("p", `Without ${stage}: `, h("bdi", cutText(why, 600)));
-    return h("p", seen(aboutStudy().missing[stage]), " Run ", h("code", seen(command)), ".");
+    return h("p", visibleText(aboutStudy().missing[stage]), " Run ", h("code", visibleText(command)), ".");
   });
-  return said.length ? h("div.empty", said) : null;
+  return sentences.length ? h("div.empty", sentences) : null;
 }
 
-// The server refuses a link with a parameter that the page does not take, so no page may keep any other there.
-function refuseOther(name) {
-  const taken = aboutStudy().parameters ?? {}; // an export refuses nothing, and names none
-  if (Object.keys(taken).length && !Object.hasOwn(taken, name)) throw new Error(`This page takes no parameter ${name}.`);
+// The server refuses URLs with unknown parameters, so no page may add one.
+function checkParameter(name) {
+  const parameters = aboutStudy().parameters ?? {}; // an export lists none and accepts all
+  if (Object.keys(parameters).length && !Object.hasOwn(parameters, name)) throw new Error(`This page takes no parameter ${name}.`);
 }
 
-// The address keeps what is chosen, so that a link shows the same again.
-export function keepInLocation(choices, { push = false } = {}) {
+// Stores the page's state in its URL.
+export function updateUrl(choices, { push = false } = {}) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(choices)) {
-    refuseOther(name);
+    checkParameter(name);
     if (value === null || value === undefined || value === "") query.delete(name);
     else query.set(name, String(value));
   }
-  const said = query.toString();
-  const address = `${location.pathname}${said ? `?${said}` : ""}${location.hash}`;
+  const text = query.toString();
+  const address = `${location.pathname}${text ? `?${text}` : ""}${location.hash}`;
   try {
     history[push ? "pushState" : "replaceState"](null, "", address);
   } catch {
-    // an exported page opened as a file may not change its address in every browser
+    // some browsers do not allow this for a page opened as a file
   }
 }
 
-export function inLocation(name) {
-  refuseOther(name);
+export function urlParameter(name) {
+  checkParameter(name);
   return new URLSearchParams(location.search).get(name) ?? "";
 }
 
-// What the live parts say where there is no model to ask: why, and what to do.
+// The message of live parts without a model: why, and what to do.
 export function needsModel(about) {
-  return seen(`Needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
+  return visibleText(`This needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
 }

@@ -1,7 +1,7 @@
-"""A sheet as CSV: for each memory rows for its patterns, to be described, and a row for each prefix, to be marked.
+"""A sheet as CSV: for each memory, rows for the descriptions of its patterns and a row for each prefix, to be marked.
 
-Corpus text is untrusted: a spreadsheet must not take it for a formula. What a spreadsheet does to a file is expected: another
-delimiter, other quotes, more blank rows and columns, other column order, lost letters.
+Corpus text is untrusted: a spreadsheet must not interpret it as a formula. Changes that spreadsheets make to a file are
+expected: another delimiter, other quotes, additional blank rows and columns, another column order, lost letters.
 """
 
 import csv
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ffscope.annotating.entries import NONE, Entry, EntryPattern, Filled, instructions
+from ffscope.annotating.entries import NONE, Entry, EntryPattern, FilledSheet, instructions
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import KINDS, MOST, Pattern
@@ -24,40 +24,45 @@ _ROW = re.compile(r"(pattern|prefix)\s*(\d{1,4})", re.ASCII | re.IGNORECASE)
 _PLACE = re.compile(r"s(\d{1,12})p(\d{1,12})", re.ASCII | re.IGNORECASE)
 _CROSSES = {"x", "✓", "✔"}
 _LOST = "\N{REPLACEMENT CHARACTER}"
-# At the start of a cell, also of one that begins only where the file is parted at semicolons.
+# At the start of a cell, or of what becomes a cell if the file is split at semicolons.
 _FORMULA = re.compile(r'(^|;)([\s"]*)(?=[=+\-@\t\r])')
 
 
-def written(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -> bytes:
-    """The sheet of some memories, to be filled in."""
+def format_sheet(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -> bytes:
+    """An empty sheet for some memories."""
     sheet = io.StringIO()
     writer = csv.DictWriter(sheet, COLUMNS, lineterminator="\r\n")
     writer.writeheader()
     for row in _rows(annotator, triggers, command):
         writer.writerow({column: harmless(cell) for column, cell in row.items()})
-    return sheet.getvalue().encode("utf-8-sig")  # with the mark without which Excel takes it for something else
+    return sheet.getvalue().encode(
+        "utf-8-sig"
+    )  # with the byte-order mark, without which Excel assumes another encoding
 
 
 def harmless(cell: str) -> str:
-    """A cell that no spreadsheet takes for a formula: an apostrophe stands before what begins like one."""
+    """A cell that no spreadsheet interprets as a formula: what begins like one gets an apostrophe in front."""
     return _FORMULA.sub(r"\1\2'", cell)
 
 
 def _rows(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -> Iterator[dict[str, str]]:
     for note in (
-        f"In the rows pattern 1 to pattern {MOST} write under text what prefixes share, and under mark {KINDS[0]} or {KINDS[1]}.",
-        "In the rows prefix 1, prefix 2 … write under mark the numbers of its patterns, with spaces between: 1 3",
-        f"Where you looked and found no pattern write {NONE} under text of pattern 1. A memory left blank is not counted.",
-        "Leave the other cells as they are, and save as CSV UTF-8.",
+        f"In the rows pattern 1 to pattern {MOST}, write under text what prefixes share, and under mark {KINDS[0]} or {KINDS[1]}.",
+        "In the rows prefix 1, prefix 2 …, write under mark the numbers of the prefix's patterns, separated by spaces: 1 3",
+        f"If you found no pattern, write {NONE} under text in the row pattern 1. A memory that is left blank is not counted.",
+        "Leave the other cells unchanged, and save as CSV UTF-8.",
         *instructions(command),
     ):
         yield {"row": _NOTE, "text": note}
-    yield {"row": _ANNOTATOR, "text": f"{_ANNOTATOR}: {annotator}"}  # so that no name is taken for a number or a date
-    for memory, listed in triggers.items():
+    yield {
+        "row": _ANNOTATOR,
+        "text": f"{_ANNOTATOR}: {annotator}",
+    }  # with a label, so that no name is read as a number or a date
+    for memory, memory_triggers in triggers.items():
         yield {}
         for number in range(1, MOST + 1):
             yield {"memory": str(memory), "row": f"pattern {number}"}
-        for trigger in listed:
+        for trigger in memory_triggers:
             yield {
                 "memory": str(memory),
                 "row": f"prefix {trigger.rank}",
@@ -70,7 +75,7 @@ def _rows(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -
 
 @dataclass
 class _Block:
-    """The rows of one memory: what was written in those of its patterns and of its prefixes, with the rows' numbers."""
+    """The rows of one memory: its patterns and prefixes by number, each with its row number and the cells that count."""
 
     row: int
     patterns: dict[int, tuple[int, str, str]] = field(default_factory=dict)
@@ -78,7 +83,7 @@ class _Block:
 
     @property
     def none(self) -> bool:
-        """Whether it says that there is no pattern."""
+        """Whether a row says that there is no pattern."""
         return len(self.described) < len(self.patterns)
 
     @property
@@ -86,8 +91,8 @@ class _Block:
         return {i: row for i, row in sorted(self.patterns.items()) if (row[2] or row[1]).casefold() != NONE}
 
 
-def parsed(content: bytes) -> Filled:
-    """A filled-in CSV sheet. Its rows are numbered as a spreadsheet numbers them."""
+def parse_sheet(content: bytes) -> FilledSheet:
+    """A filled-in CSV sheet. Problems give row numbers as a spreadsheet shows them."""
     problems: list[str] = []
     annotator, blocks = None, dict[str, _Block]()
     for number, row in _records(_decoded(content)):
@@ -98,23 +103,23 @@ def parsed(content: bytes) -> Filled:
             problem = _place_row(blocks, number, row)
             problems += [f"row {number}: {problem}"] if problem else []
     entries = [_entry(name, block, problems) for name, block in blocks.items()]
-    return Filled(annotator, entries, problems)
+    return FilledSheet(annotator, entries, problems)
 
 
 def _decoded(content: bytes) -> str:
-    # A letter that is not UTF-8 is lost. It matters only in what a person wrote, and is said there.
+    # A letter that is not UTF-8 is lost. This matters, and is reported, only in what a person wrote.
     wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
     return content.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Every row below the header, by column, with its number; whichever delimiter makes the header's names stand apart."""
+    """Every row below the header, as a dict, with its number. The delimiter is the one that splits the header."""
     broken = None
     for delimiter in ",;\t":
         records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         try:
             rows = [[cell.strip() for cell in record] for record in records]
-        except csv.Error as error:  # maybe only because of a wrong delimiter
+        except csv.Error as error:  # perhaps only because of the wrong delimiter
             broken = error
             continue
         for i, row in enumerate(rows):
@@ -125,7 +130,7 @@ def _records(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     if broken:
         raise InputError(f"The sheet cannot be read as CSV: {broken}. Save it again as CSV UTF-8.") from broken
     raise InputError(
-        f"The sheet has no header. Expected a row with the columns {', '.join(COLUMNS)}, parted by commas, semicolons or tabs."
+        f"The sheet has no header. Expected a row with the columns {', '.join(COLUMNS)}, separated by commas, semicolons or tabs."
     )
 
 
@@ -136,10 +141,12 @@ def _by_name(names: list[str], cells: list[str]) -> dict[str, str]:
 
 
 def _place_row(blocks: dict[str, _Block], number: int, row: dict[str, str]) -> str | None:
-    """Put a row where it belongs, or say why it cannot be."""
+    """Add a row to the block of its memory; returns the problem where this is impossible."""
     match = _ROW.fullmatch(row["row"])
     if match is None or not row["memory"]:
-        return "it is not a memory's. Expected a name such as L3.17 under memory, and pattern 1 or prefix 1 under row."
+        return (
+            "it belongs to no memory. Expected a name such as L3.17 under memory, and pattern 1 or prefix 1 under row."
+        )
     name, i = row["memory"].upper(), int(match[2])
     block = blocks.setdefault(name, _Block(number))
     if match[1].casefold() == "prefix":
@@ -149,7 +156,7 @@ def _place_row(blocks: dict[str, _Block], number: int, row: dict[str, str]) -> s
     else:
         rows, cells = block.patterns, (number, row["mark"], row["text"])
     if i in rows:
-        return f"{name} has {match[0].lower()} already, in row {rows[i][0]}. Leave one of them out."
+        return f"{name} has {match[0].lower()} already, in row {rows[i][0]}. Remove one of them."
     rows[i] = cells
     return None
 
@@ -162,36 +169,36 @@ def _entry(name: str, block: _Block, problems: list[str]) -> Entry:
             if number in covers:
                 covers[number].append(rank)
             else:
-                problems.append(f"{name}, row {row}: {_unknown(mark, number, block)}")
-    said = []
+                problems.append(f"{name}, row {row}: {_mark_problem(mark, number, block)}")
+    entry_patterns = []
     for number, (row, kind, text) in described.items():
         if _LOST in text:
-            problems.append(f"{name}, row {row}: {text!r} lost a letter. Write it again, and save as CSV UTF-8.")
-        said.append(EntryPattern(f"row {row}", Pattern(kind.casefold(), text, tuple(covers[number]))))
+            problems.append(f"{name}, row {row}: {text!r} has lost a letter. Write it again, and save as CSV UTF-8.")
+        entry_patterns.append(EntryPattern(f"row {row}", Pattern(kind.casefold(), text, tuple(covers[number]))))
     places = {rank: _place(place) for rank, (_, _, place) in block.prefixes.items()}
-    return Entry(name, f"row {block.row}", said, block.none, places)
+    return Entry(name, f"row {block.row}", entry_patterns, block.none, places)
 
 
 def _marks(mark: str, described: list[int]) -> list[int | None]:
-    """The patterns that a prefix is marked with: `1 3`, `1,3`, `1; 3`, or a cross for the only one. None is what no number is."""
+    """The patterns that a prefix is marked with: `1 3`, `1,3`, `1; 3`, or a cross if there is only one. None: not a number."""
     if mark.casefold() in _CROSSES:
         return [described[0] if len(described) == 1 else None]
-    # A spreadsheet may have made 1.0 of 1, and put an apostrophe before what it should leave alone.
+    # A spreadsheet may turn 1 into 1.0, or put an apostrophe in front of it.
     numbers = re.split(r"[\s,;./+&]+", re.sub(r"\.0+$", "", mark.strip("'")).strip(" ,;."))
     return [int(number) if re.fullmatch("[0-9]{1,4}", number) else None for number in numbers if number]
 
 
-def _unknown(mark: str, number: int | None, block: _Block) -> str:
+def _mark_problem(mark: str, number: int | None, block: _Block) -> str:
     if block.none:
-        return f"it is marked {mark!r}, but the memory says {NONE!r}. Take one of them away."
+        return f"it is marked {mark!r}, but the memory is marked {NONE!r}. Remove one of the two."
     if number is None and mark.casefold() in _CROSSES:
-        return f"{mark!r} tells not which pattern is meant, unless there is just one. Write its number."
+        return f"{mark!r} is ambiguous unless there is exactly one pattern. Write the number of the pattern."
     if number is None:
-        return f"{mark!r} is no mark. Write the numbers of the prefix's patterns, such as 1 3."
-    return f"it is marked {mark!r}, but pattern {number} is not described. Describe it, or take the mark away."
+        return f"{mark!r} is not a valid mark. Write the numbers of the prefix's patterns, such as 1 3."
+    return f"it is marked {mark!r}, but pattern {number} is not described. Describe it, or remove the mark."
 
 
 def _place(text: str) -> Place | None:
-    """What a place's cell says; nothing where it was emptied."""
+    """The place in a cell: None if it is empty, (-1, -1) if it cannot be read."""
     match = _PLACE.fullmatch(text)
     return (int(match[1]), int(match[2])) if match else (-1, -1) if text else None
