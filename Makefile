@@ -33,7 +33,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not slow" $(TWO) --durations=10 $(TESTS)
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)
+	OMP_NUM_THREADS=$(shell nproc 2>/dev/null || echo 2) $(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)
 
 # Installs the wheel and its dependencies into a new environment: needs the network and 3 GB in the temporary folder.
 test-wheel: $(READY)

@@ -44,15 +44,6 @@ REMOVED = {"first", "last", "random"}
 BOS = 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """On models so small, threads only wait for each other."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(usual)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """Twenty-two documents of few words, so that prefixes recur, each with a sentence of one token. Number 19 is held out."""

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ffscope import SourceError, load
 from ffscope.cli import app
 from ffscope.models import gguf_cache, model_cache, sources
-from ffscope.models.fingerprint import account
+from ffscope.models.fingerprint import manifest_entry
 from tiny_gguf import write_gguf
 
 
@@ -76,10 +76,10 @@ def test_cached_and_uncached_are_the_same_model(cache, file, conversions, dtype)
 
     first, second = load(file, dtype=dtype), load(file, dtype=dtype)
     assert conversions == [file.name]
-    assert account(first) == account(second)
-    assert account(second)["source"] == str(file)
+    assert manifest_entry(first) == manifest_entry(second)
+    assert manifest_entry(second)["source"] == str(file)
     plain, tokenizer = direct(file, torch.float32 if dtype == "auto" else torch.float64)
-    assert fingerprint(plain) == account(second)["fingerprint"]
+    assert fingerprint(plain) == manifest_entry(second)["fingerprint"]
     text = "the Cat, sat. the"
     assert tokenizer(text)["input_ids"] == second.tokenizer(text)["input_ids"]
     assert tokenizer.special_tokens_map == second.tokenizer.special_tokens_map
@@ -157,7 +157,7 @@ load({str(file)!r})
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == -9, result.stderr
-    assert [path.name.endswith(".unfinished") for path in entries(cache)] == [True]
+    assert [path.name.endswith(".ffscope-unfinished") for path in entries(cache)] == [True]
     assert model_cache.cached_models() == []
     load(file)
     assert conversions == [file.name]
@@ -206,7 +206,7 @@ def test_where_locks_are_not_there_the_first_to_finish_wins(cache, file, monkeyp
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_without_room_it_loads_and_says_so(cache, file, monkeypatch, caplog, error, dtype):
-    whole = account(load(file, dtype=dtype))
+    whole = manifest_entry(load(file, dtype=dtype))
     model_cache.clear([])
 
     def full(model, tokenizer, folder):
@@ -215,7 +215,7 @@ def test_without_room_it_loads_and_says_so(cache, file, monkeypatch, caplog, err
         raise error
 
     monkeypatch.setattr(gguf_cache, "save_model", full)
-    assert account(load(file, dtype=dtype)) == whole
+    assert manifest_entry(load(file, dtype=dtype)) == whole
     assert "tiny.Q8.gguf is not cached in" in caplog.text
     assert "set FFSCOPE_CACHE to a folder that has room" in caplog.text
     assert entries(cache) == []

@@ -116,9 +116,9 @@ def test_every_command_takes_it_and_a_study_records_it(saved, tmp_path):
 
 
 def test_a_study_of_an_ordinary_model_records_no_type(saved):
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
-    assert "model_type" not in account(load(saved("opt")))
+    assert "model_type" not in manifest_entry(load(saved("opt")))
 
 
 def invoke(*words: str) -> None:

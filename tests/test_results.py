@@ -65,7 +65,7 @@ def test_what_is_not_there_is_named(study, tmp_path):
 
 def test_tables_that_are_not_by_memory_or_broken_say_so(study, tmp_path):
     opened = ffscope.open(study.folder)
-    with pytest.raises(StudyError, match="'composition' has no rows of one memory or layer such as L0.3"):
+    with pytest.raises(StudyError, match="'composition' cannot be filtered by L0.3"):
         opened.table("composition", "L0.3")
     with pytest.raises(MemoryNameError, match="There is no memory L99.0"):
         opened.triggers("L99.0")

@@ -211,7 +211,7 @@ def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, m
 
     from ffscope.bundled import MODEL
     from ffscope.models import sources
-    from ffscope.models.fingerprint import account
+    from ffscope.models.fingerprint import manifest_entry
 
     if MODEL.folder is None:
         pytest.skip(f"needs the package {MODEL.name}")
@@ -221,7 +221,7 @@ def test_the_bundled_default_is_transformers_own_reading_of_its_file(tmp_path, m
     model = load("smollm2-135m")
     seconds = time.perf_counter() - start
     assert seconds < 10, f"the second load took {seconds:.1f} s"
-    assert account(first) == account(model)
+    assert manifest_entry(first) == manifest_entry(model)
     assert (model.layers, model.memories[0], model.hidden, model.vocab) == (30, 1536, 576, 49152)
     file = next(MODEL.folder.glob("*.gguf"))
     direct = sources._model(str(file.parent), torch.float32, {"gguf_file": file.name, "trust_remote_code": False})
