@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
-# Models here are so small that threads only wait for each other. Read when torch is imported, here and in child processes.
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+# Models here are so small that threads only wait for each other. Child processes read these too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch, numpy
+os.environ.setdefault("RAYON_NUM_THREADS", "1")  # tokenizers
 
 SHARED = Path(__file__).parents[2] / "shared"
 

@@ -72,7 +72,7 @@ def test_another_origin_is_refused(origin, method):
     client = asking()
     answer = client.request(method, "/x.json", headers={"origin": origin, PAGE_TOKEN: "page"}, json={})
     assert answer.status_code == 403
-    assert "another site" in answer.json()["error"]
+    assert "other sites" in answer.json()["error"]
 
 
 def test_another_site_may_link_here_but_ask_nothing():

@@ -156,7 +156,7 @@ def test_the_tally_counts_and_sums():
     values[:7] = 0.0
     tally = Histogram(3, CPU)
     tally.update(values, values)
-    tally.sort(values, slice(0, 3))
+    tally.add(values, slice(0, 3))
     for memory in range(3):
         counts = np.bincount([bin_of(value) for value in values[:, memory].tolist()], minlength=BINS)
         assert tally.histogram[memory].tolist() == counts.tolist()

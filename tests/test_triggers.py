@@ -206,7 +206,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole,
 
     monkeypatch.setattr(Study, "replacing", failing)
     folder = tmp_path / "study"
-    with pytest.raises(StudyError, match="cannot be written: The disk is full. What was finished"):
+    with pytest.raises(StudyError, match="cannot be written: The disk is full. Finished stages"):
         triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, checkpoint_every=0.0)
     assert not list(folder.glob("*.unfinished"))
     monkeypatch.setattr(Study, "replacing", replacing)
@@ -312,7 +312,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(llama, corpus,
     monkeypatch.setattr(checkpoint, "_FORMAT", 1)
     for error, message in (
         (ZeroDivisionError, "zero"),
-        (StudyError, "another version of ffscope.*remove triggers.checkpoint"),
+        (StudyError, "another version of ffscope.*delete triggers.checkpoint"),
     ):
         with pytest.raises(error, match=message):
             triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK, checkpoint_every=0.0)
@@ -459,7 +459,7 @@ def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
 
 def test_models_without_text_or_tokenizer(corpus, tmp_path):
     for name in ("llama", "vit"):
-        with pytest.raises(InputError, match="without a tokenizer"):
+        with pytest.raises(InputError, match="has no tokenizer"):
             triggers(read(tiny.make(name)), CorpusOptions(str(corpus)), tmp_path / "study")
 
 

@@ -313,7 +313,7 @@ def test_no_pattern_is_an_answer_too_and_both_is_none(annotating):
     assert read(study)[0].patterns == []
     assert get(client, "/annotate/L0/3.json", annotator="ada")["none"]
     for wrong in (said("ada"), said("ada", ENDS, none=True)):
-        assert "not both" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
+        assert "exactly one of the two" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -572,7 +572,7 @@ def _ask_and_leave(address, asked):
         ("/prompt.json?text=a&lens=tuned", "lens"),
         ("/prompt/why.json?text=a&a=nothing&b=b", "is not one token"),
         ("/prompt/text.json?text=a&new_tokens=13", "12"),
-        ("/L1/2/coefficients.json", "one of the two"),
+        ("/L1/2/coefficients.json", "not both"),
     ],
 )
 def test_what_the_model_is_not_asked(live, path, said):

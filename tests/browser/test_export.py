@@ -72,7 +72,7 @@ def test_memories_without_a_page_are_plain_text(browse, folder):
     table = page.get_by_role("region", name="Memories of this layer")
     expect(table.get_by_role("rowheader")).to_have_count(22)
     expect(table.get_by_role("link")).to_have_text(["L1.4", "L1.9"])
-    said = "This export holds pages for 2 of 22 memories of this layer; those without a link were not exported"
+    said = "This export has pages for 2 of 22 memories of this layer; those without a link were not exported"
     expect(page.get_by_role("main")).to_contain_text(f"{said} (ffscope export --memories …).")
     page.goto(f"{folder.as_uri()}/L1/4.html")
     similar = page.locator("section").filter(has=page.get_by_role("heading", name="Similar memories"))

@@ -114,7 +114,7 @@ def test_agreement_and_death_are_filters_too(browse, still):
         expect(count_said(page)).to_have_text(f"{count} of 22 memories")
         expect(first_name(page)).to_have_text(first)
     page.get_by_label("State").select_option("dead")
-    expect(count_said(page)).to_have_text("0 of 22 memories: nothing fits all filters. Loosen one, or clear them.")
+    expect(count_said(page)).to_have_text("0 of 22 memories: no memory passes all filters. Relax one, or clear them.")
 
 
 def test_a_link_with_words_that_mean_nothing_shows_everything(browse, still):

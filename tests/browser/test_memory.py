@@ -202,7 +202,7 @@ def test_a_text_that_is_too_long_is_refused_in_a_sentence(browse, site):
 def test_the_value_and_how_often_it_fires_are_said_and_drawn(browse, still, study):
     page = browse(f"{still}/L1/4")
     value, triggers = (said := memory_page(study.folder, "L1.4")).value, said.triggers
-    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Promoted tokens", exact=True))
     expect(part).to_be_visible()
     promoted = part.get_by_role("listitem").all_inner_texts()
     assert [text.split()[0] for text in promoted] == [token for token, _ in value.promotes]
@@ -216,7 +216,7 @@ def test_the_value_and_how_often_it_fires_are_said_and_drawn(browse, still, stud
 
     # And how often it fires.
     share = f"{100 * said.fired / said.seen:.1f} %"
-    expect(page.get_by_role("main")).to_contain_text(f"Fires on {share} of prefixes ({said.fired:,} of {said.seen:,})")
+    expect(page.get_by_role("main")).to_contain_text(f"fires on {share} of prefixes ({said.fired:,} of {said.seen:,})")
     label = page.get_by_role("img", name=re.compile("^Coefficients of")).get_attribute("aria-label")
     assert f"{said.seen:,} prefixes" in label
     assert f"{share} above 0" in label
@@ -265,7 +265,7 @@ def test_the_same_prefix_is_shown_once_and_many_are_shown_on_demand(browse, stil
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", many))
     expect(page.get_by_role("article")).to_have_count(15)
-    expect(first_example(page).get_by_title("The same prefix is also of rank 90, 91")).to_have_text("×3")
+    expect(first_example(page).get_by_title("The same prefix also has rank 90, 91")).to_have_text("×3")
     page.get_by_role("button", name="Show 25 more").click()
     expect(page.get_by_role("article")).to_have_count(40)
 
@@ -339,9 +339,9 @@ def test_the_rank_of_the_next_token_is_said_beside_agreement(browse, still, rank
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", rank_it))
     mark = "yes" if agrees else "no"
     expect(page.locator(".summary")).to_contain_text(
-        f"the next token of its top trigger {words} in the value (agreement: {mark})."
+        f"the next token of its top trigger {words} in the value; agreement: {mark}."
     )
-    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Promoted tokens", exact=True))
     expect(part).to_contain_text(f"the next token of its top trigger {words} in the value")
     expect(part).to_contain_text(f"Agreement: top token of the value = next token of the top trigger: {mark}.")
     expect(page.get_by_role("main")).not_to_contain_text("do not agree")
@@ -355,7 +355,7 @@ def test_a_dead_memory_is_said_to_be(browse, still):
         route.fulfill(body=json.dumps({**twin, **dead}), content_type="application/json")
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", die))
-    expect(page.get_by_role("main")).to_contain_text("Dead: it fired on no prefix of the corpus.")
+    expect(page.get_by_role("main")).to_contain_text("Dead: this memory fired on no prefix of the corpus.")
     expect(page.get_by_role("tabpanel")).to_contain_text("This memory is dead")
     expect(page.get_by_role("main")).to_contain_text("there is no trigger to compare it with")
 
@@ -364,7 +364,7 @@ def test_without_the_model_live_parts_say_what_they_need(browse, still):
     page = browse(f"{still}/L1/4")
     needs = "This needs the model. Started with --no-model."
     expect(page.get_by_text(needs, exact=True)).to_have_count(2)
-    expect(page.get_by_text(f"Only the trigger token is coloured. For all of them: {needs}")).to_be_visible()
+    expect(page.get_by_text(f"Only the trigger token is coloured. To colour all tokens: {needs}")).to_be_visible()
     expect(page.get_by_label("Your own text")).to_have_count(0)
     assert len(coefficients_shown(first_example(page))) == 1
 

@@ -22,6 +22,7 @@ def test_every_figure_is_drawn_with_its_sentence(browse, site):
     expect(drawn).to_have_count(len(figures))
     for place, figure in enumerate(figures):
         expect(drawn.nth(place)).to_contain_text(figure["title"])
+        expect(drawn.nth(place)).to_contain_text(figure["how_to_read"])
         expect(drawn.nth(place)).to_contain_text(figure["sentence"])
         expect(drawn.nth(place).locator("canvas")).to_be_visible()
         assert is_drawn(drawn.nth(place).locator("canvas"))
@@ -32,10 +33,18 @@ def test_what_was_searched_is_said_where_the_time_ended_the_search(browse, still
     with served(app_of(copy)) as address:
         page = browse(address)
         expect(page.get_by_role("main")).to_contain_text("searched over 999 prefixes of 50 sentences from corpus.jsonl")
-        expect(page.get_by_role("main")).to_contain_text("where --minutes 0.5 ended the search")
+        expect(page.get_by_role("main")).to_contain_text("(--minutes 0.5 ended the search early)")
     whole = browse(still)
     expect(whole.get_by_role("main")).to_contain_text("searched over")
     expect(whole.get_by_role("main")).not_to_contain_text("--minutes")
+
+
+def test_findings_are_a_table_with_the_papers_numbers(browse, site):
+    page = browse(site)
+    findings = twin_of(page, "/index.json")["findings"]
+    rows = cells(page.get_by_role("region", name="In short").locator("table"))
+    assert rows[0] == ["Finding", "This model", "The paper", "Reading"]
+    assert rows[1:] == [[row["finding"], row["model"], row["paper"], row["reading"]] for row in findings]
 
 
 def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse, site):
@@ -131,7 +140,7 @@ def test_figures_older_than_the_study_are_said_to_be(browse, copy):
     (copy / "study.json").write_text(json.dumps(manifest))
     with served(app_of(copy)) as address:
         said = browse(address).get_by_role("main")
-        expect(said).to_contain_text(f"The figures are older than the study. Run ffscope report {copy.name}.")
+        expect(said).to_contain_text(f"since the figures were drawn. To update them, run ffscope report {copy.name}.")
 
 
 def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):

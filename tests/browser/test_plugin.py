@@ -228,7 +228,7 @@ def test_a_stage_that_was_not_done_is_named_with_its_command(browse, copy, plugi
     )
     for path in ("L0/3", "L0/index"):
         page = browse(f"{(tmp_path / 'site').as_uri()}/{path}.html")
-        expect(page.get_by_text("The stage moody has not been done yet. Run ffscope moody DIR.")).to_be_visible()
+        expect(page.get_by_text("The stage moody has not been run yet. Run ffscope moody DIR.")).to_be_visible()
 
 
 def test_an_export_has_its_panels(browse, moody, plugin, chromium, tmp_path):

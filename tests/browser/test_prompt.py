@@ -250,7 +250,7 @@ def test_whole_layers_at_chosen_positions_give_pythons_numbers(browse, read, mod
         .filter(has_text=re.compile(r"L1\.\d"))
     )
     if row.count():
-        row.first.get_by_role("button", name="Let L1 be again").click()
+        row.first.get_by_role("button", name="Undo the change of L1").click()
         expect(again.get_by_text("1 memory is changed at positions 3,-1,0:")).to_be_visible()
     part(read, "Interventions").get_by_role("button", name="Only the selected token").click()
     expect(read.get_by_text(f"1 layer is changed at position {POSITIONS - 1}:")).to_be_visible()
@@ -323,7 +323,7 @@ def test_on_a_phone_every_button_is_inside_the_screen(browse, site, query):
         box = button.bounding_box()
         assert box["x"] >= 0, button
         assert box["x"] + box["width"] <= 400, button.get_attribute("aria-label")
-    assert page.get_by_role("button", name=re.compile(r"^(Switch|Let) L\d")).count() > 20
+    assert page.get_by_role("button", name=re.compile(r"^(Switch|Undo the change of) L\d")).count() > 20
     assert page.get_by_role("button", name=re.compile(r"^Compare .* as [AB]$")).count() > 20
 
 
@@ -386,7 +386,7 @@ def test_why_a_rather_than_b_has_the_pushes_of_the_python_call(browse, read, liv
         assert [numbers(row[1])[0] for row in pushes] == pytest.approx(
             [one.push for one in said.memories], rel=0.06, abs=1e-4
         )
-        assert [row[0] for row in layers] == ["start", "L0", "L1", "L2", "bias"]
+        assert [row[0] for row in layers] == ["Embedding", "L0", "L1", "L2", "Biases"]
         for row, layer in zip(layers[1:4], said.layers, strict=True):
             assert [numbers(cell)[0] for cell in row[1:]] == pytest.approx([layer.ff, layer.rest], rel=0.06, abs=1e-4)
 

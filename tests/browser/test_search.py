@@ -56,7 +56,7 @@ def test_by_the_text_of_triggers(browse, still, study):
     table = cells(page.get_by_role("region", name="Results").locator("table"))
     hits = table[0].index("Hits")
     assert [int(row[hits]) for row in table[1:]] == [row.hits for row in found.rows]
-    marked = page.get_by_role("row").nth(1).locator(".found").all_inner_texts()
+    marked = page.get_by_role("row").nth(1).locator(".match").all_inner_texts()
     assert "".join(marked).lower() == "cat"
 
 
@@ -107,7 +107,7 @@ def test_a_token_that_is_not_there_can_be_looked_for_loosely(browse, still, stud
 def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still, model):
     page = browse(f"{site}/search?promotes=q&fires=0.9..")
     page.get_by_role("link", name="Rank all memories for the token q").click()
-    expect(page.get_by_role("main")).to_contain_text("that most raise the logit of q")
+    expect(page.get_by_role("main")).to_contain_text("whose values raise the logit of q")
     ranked = Live(model, bos=True).promoters("q", count=100)
     assert names_shown(page) == [row.memory for row in ranked.rows]
     shown = columns_of(page, "Rank", "Probability", "Logit")

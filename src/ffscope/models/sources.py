@@ -65,12 +65,12 @@ def read_source(
     trust_remote_code: bool = False,
     model_type: str | None = None,
 ) -> tuple[Any, Any]:
-    """The model, on its device, and its tokenizer (None where there is none)."""
-    where = pick_device(device)
-    kind = pick_dtype(dtype, where)
-    with _one_sentence(source):
-        model, tokenizer = _read(source, kind, trust_remote_code, model_type)
-        return model.to(where), tokenizer()
+    """The model, on its device, and its tokenizer (None if it has none)."""
+    torch_device = pick_device(device)
+    torch_dtype = pick_dtype(dtype, torch_device)
+    with _short_errors(source):
+        model, load_tokenizer = _read(source, torch_dtype, trust_remote_code, model_type)
+        return model.to(torch_device), load_tokenizer()
 
 
 def read_model(
@@ -81,22 +81,22 @@ def read_model(
     trust_remote_code: bool = False,
     model_type: str | None = None,
 ) -> Any:
-    """The model alone, on its device."""
-    where = pick_device(device)
-    kind = pick_dtype(dtype, where)
-    with _one_sentence(source):
-        return _read(source, kind, trust_remote_code, model_type)[0].to(where)
+    """The model without its tokenizer, on its device."""
+    torch_device = pick_device(device)
+    torch_dtype = pick_dtype(dtype, torch_device)
+    with _short_errors(source):
+        return _read(source, torch_dtype, trust_remote_code, model_type)[0].to(torch_device)
 
 
 def convert(source: str, folder: Path, *, trust_remote_code: bool = False, model_type: str | None = None) -> Any:
-    """Write a model of any source as a folder of safetensors, in its own precision, and give the model."""
+    """Write a model from any source as a folder of safetensors, in its own precision, and return the model."""
     with _writable(folder):
         refuse_full(folder)
-    with _one_sentence(source):
-        model, tokenizer = _read(source, "auto", trust_remote_code, model_type)
-        words = tokenizer()
+    with _short_errors(source):
+        model, load_tokenizer = _read(source, "auto", trust_remote_code, model_type)
+        tokenizer = load_tokenizer()
     with _writable(folder):
-        save_model(model, words, folder)
+        save_model(model, tokenizer, folder)
     return model
 
 
@@ -109,9 +109,9 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def _read(
-    source: str, kind: torch.dtype | str, trust_remote_code: bool, model_type: str | None
+    source: str, dtype: torch.dtype | str, trust_remote_code: bool, model_type: str | None
 ) -> tuple[Any, Callable[[], Any]]:
-    """The model, and what reads its tokenizer, which not everybody needs."""
+    """The model, and a function that loads its tokenizer, which not every caller needs."""
     checkpoint = find_checkpoint(source)
     folder, arguments = ("", {}) if checkpoint else _pretrained_arguments(source, trust_remote_code)
     if model_type is not None and (checkpoint or "gguf_file" in arguments):
@@ -119,19 +119,19 @@ def _read(
             f"--model-type is for a config.json without model_type; {source} has no config.json. Leave it out."
         )
     if checkpoint:
-        model = read_checkpoint(checkpoint, kind)
+        model = read_checkpoint(checkpoint, dtype)
         return model, partial(read_tokenizer, checkpoint, model)
     if "gguf_file" in arguments:
         file = Path(folder) / arguments["gguf_file"]
-        return read_gguf(file, kind, read_model=_model, read_tokenizer=_tokenizer)
+        return read_gguf(file, dtype, read_model=_model, read_tokenizer=_tokenizer)
     if model_type is not None:
         arguments["config"] = config_of_type(folder, model_type, arguments)
     with reading_as(model_type, folder):
-        return _model(folder, kind, arguments), partial(_tokenizer, folder, arguments)
+        return _model(folder, dtype, arguments), partial(_tokenizer, folder, arguments)
 
 
 def _pretrained_arguments(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
-    """A source's folder or hub name, and the arguments that every `from_pretrained` of it takes."""
+    """The folder or hub name of a source, and the arguments for every `from_pretrained` of it."""
     folder, gguf = locate(source)
     arguments: dict[str, Any] = {"trust_remote_code": trust_remote_code, **({"gguf_file": gguf} if gguf else {})}
     if not Path(folder).is_dir():
@@ -140,7 +140,7 @@ def _pretrained_arguments(source: str, trust_remote_code: bool) -> tuple[str, di
 
 
 @contextmanager
-def _one_sentence(source: str) -> Iterator[None]:
+def _short_errors(source: str) -> Iterator[None]:
     """Turn any error from reading a file into a SourceError of one sentence."""
     try:
         with guarded():
