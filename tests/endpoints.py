@@ -48,7 +48,7 @@ def oracle(question):
     material = json.loads(question["messages"][1]["content"])
     ends = {int(number): re.search(r"«(.*)»$", text)[1] for number, text in material["prefixes"].items()}
     if "patterns" in material:
-        wanted = {number: re.search(r'"(.*)"', said)[1] for number, said in material["patterns"].items()}
+        wanted = {number: re.search(r'"(.*)"', description)[1] for number, description in material["patterns"].items()}
         fits = {number: [i for i, end in ends.items() if end == word] for number, word in wanted.items()}
         return content(json.dumps({"fits": fits}), usage=(200, 20))
     word, _ = Counter(ends.values()).most_common(1)[0]
@@ -89,11 +89,11 @@ class Server(ThreadingHTTPServer):
         self.files[name] = content
         return name
 
-    def add_batch(self, asked):
+    def add_batch(self, request):
         name = f"batch_{len(self.batches) + 1}"
-        total = len(self.files[asked["input_file_id"]].splitlines())
+        total = len(self.files[request["input_file_id"]].splitlines())
         counts = {"total": total, "completed": 0, "failed": 0}
-        self.batches[name] = {"id": name, "status": "in_progress", "request_counts": counts, "polls": 0, **asked}
+        self.batches[name] = {"id": name, "status": "in_progress", "request_counts": counts, "polls": 0, **request}
         return self.batches[name]
 
     def poll_batch(self, name):

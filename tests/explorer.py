@@ -22,18 +22,18 @@ def tiny_model(tokenizer, family="llama"):
     return read(tiny.make(family), tokenizer, source=f"tiny/{family}")
 
 
-def explored_study(tokenizer, folder, family="llama", **asked):
+def explored_study(tokenizer, folder, family="llama", **options):
     """A whole study of a tiny model, its text full of what a page must not obey."""
-    return make_study(tiny_model(tokenizer, family), folder, hostile=True, drawn=True, **asked)
+    return make_study(tiny_model(tokenizer, family), folder, hostile=True, drawn=True, **options)
 
 
 def app_of(folder, tokenizer=None, family="llama", **rules):
     """The server of a study, with its model where there is a tokenizer for it."""
-    made = Rules.of(rules.pop("host", "127.0.0.1"), page_token=PAGE, token=rules.pop("token", None), **rules)
+    access = Rules.of(rules.pop("host", "127.0.0.1"), page_token=PAGE, token=rules.pop("token", None), **rules)
     load = (
         None if tokenizer is None else lambda: Live(tiny_model(tokenizer, family), bos=True, tokens=40, new_tokens=12)
     )
-    app = make_app(folder, rules=made, queue=ModelQueue(load, why="Started with --no-model."))
+    app = make_app(folder, rules=access, queue=ModelQueue(load, why="Started with --no-model."))
     # Routes are built when they are first needed, with warnings turned off in a way that other threads may undo, and a warning
     # fails a test: so they are built now.
     app.openapi()

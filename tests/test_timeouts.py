@@ -77,10 +77,10 @@ def drip(connection, pieces, every):
     return time.monotonic() - begun
 
 
-def test_a_connection_that_sends_nothing_is_closed_without_a_word(address):
+def test_a_connection_that_sends_nothing_is_closed_without_a_response(address):
     with connected(address) as connection:
-        said, seconds = rest(connection)
-    assert said == b""
+        response, seconds = rest(connection)
+    assert response == b""
     assert HEAD / 2 < seconds < HEAD + 3
 
 
@@ -88,9 +88,9 @@ def test_half_a_header_and_half_a_body_are_answered_with_408(address):
     for sent, limit in ((b"GET /slow HTTP/1.1\r\nHo", HEAD), (POST + b"half", BODY)):
         with connected(address) as connection:
             connection.sendall(sent)
-            said, seconds = rest(connection)
-        assert said.startswith(b"HTTP/1.1 408 ")
-        assert said.endswith(b"The request was not sent in time.")
+            response, seconds = rest(connection)
+        assert response.startswith(b"HTTP/1.1 408 ")
+        assert response.endswith(b"The request was not sent in time.")
         assert limit / 2 < seconds < limit + 3
 
 
@@ -129,8 +129,8 @@ def test_a_kept_connection_gets_a_deadline_for_each_request(address):
             assert answer.startswith(b"HTTP/1.1 200 ")
             time.sleep(1.5 * HEAD)  # between two requests uvicorn's own limit holds, which is longer
         connection.sendall(b"GET /slow HT")
-        said, seconds = rest(connection)
-    assert said.startswith(b"HTTP/1.1 408 ")
+        response, seconds = rest(connection)
+    assert response.startswith(b"HTTP/1.1 408 ")
     assert seconds < HEAD + 3
 
 

@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from browser.pages import Browsing, made_context
+from browser.pages import Browsing, new_context
 from explorer import app_of, served, tiny_model
 from studies import copy_of
 
@@ -63,7 +63,7 @@ def still(chromium, study):
 @pytest.fixture(scope="package")
 def common(chromium):
     """The browser that tests share."""
-    context = made_context(chromium)
+    context = new_context(chromium)
     yield context
     context.close()
 

@@ -12,7 +12,7 @@ _TELL_REFUSALS = """document.addEventListener("securitypolicyviolation", ({ effe
   console.error(`The policy refused ${effectiveDirective} ${blockedURI}`));"""
 
 
-def made_context(chromium, *, width=1280, height=900, scheme="light", **more):
+def new_context(chromium, *, width=1280, height=900, scheme="light", **more):
     """A browser of one's own, which knows nothing of the others."""
     viewport = {"width": width, "height": height}
     context = chromium.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce", **more)
@@ -45,28 +45,28 @@ class Browsing:
     def _context(self, options):
         if not self.pages and not options:
             return self.common
-        self.contexts.append(made_context(self.chromium, **options))
+        self.contexts.append(new_context(self.chromium, **options))
         return self.contexts[-1]
 
     def _watch(self, page, address):
         home = urlsplit(address)
 
-        def asked(request):
+        def on_request(request):
             there = urlsplit(request.url)
             if not request.url.startswith(_OWN) and (there.scheme, there.netloc) != (home.scheme, home.netloc):
                 self._troubles.append(f"a request to {request.url[:200]}")
 
-        def talked(dialog):
+        def on_dialog(dialog):
             self._troubles.append(f"a dialog: {dialog.message}")
             dialog.dismiss()
 
-        def said(message):
+        def on_console(message):
             if message.type == "error":
                 self._troubles.append(f"console: {message.text}")
 
-        page.on("request", asked)
-        page.on("dialog", talked)
-        page.on("console", said)
+        page.on("request", on_request)
+        page.on("dialog", on_dialog)
+        page.on("console", on_console)
         page.on("pageerror", lambda error: self._troubles.append(f"an error: {error}"))
 
     def expects(self, trouble):
@@ -75,9 +75,9 @@ class Browsing:
 
     def close(self):
         """Every page is left; gives what went wrong and was not expected."""
-        for one in [*self.pages, *self.contexts]:
-            one.close()
-        return [one for one in self._troubles if not any(re.search(known, one) for known in self._expected)]
+        for opened in [*self.pages, *self.contexts]:
+            opened.close()
+        return [trouble for trouble in self._troubles if not any(re.search(known, trouble) for known in self._expected)]
 
 
 def cells(table):
@@ -89,7 +89,7 @@ def cells(table):
 
 def numbers(text):
     """The numbers in a text, in its order."""
-    return [float(found.replace("−", "-")) for found in re.findall(r"[-−+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", text)]
+    return [float(number.replace("−", "-")) for number in re.findall(r"[-−+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", text)]
 
 
 def twin_of(page, path):

@@ -42,7 +42,7 @@ INJECTED = """() => [...document.querySelectorAll("img, svg, iframe, object, emb
   .concat([...document.scripts].filter((one) => one.type !== "application/json" && !/\\/static\\/\\w+\\.js$/.test(one.src)))
   .map((one) => one.outerHTML.slice(0, 200))"""
 # Every text and every title that a person or a screen reader meets.
-SAID = """() => {
+SHOWN_TEXT = """() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const said = [document.title];
   while (texts.nextNode()) if (texts.currentNode.parentElement.closest("script") === null) said.push(texts.currentNode.data);
@@ -62,7 +62,7 @@ def hostile(tmp_path_factory, tokenizer):
             out.write(json.dumps(row).encode() + b"\n")
         out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
     with undrawn():  # until the study is as bad as it gets
-        made = run(
+        original = run(
             tiny_model(tokenizer),
             CorpusOptions(str(folder / "corpus.jsonl")),
             folder / "study",
@@ -72,16 +72,16 @@ def hostile(tmp_path_factory, tokenizer):
             mutation_triggers=5,
             encoder="model",
         )
-    assert made.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
-    spoil(made.folder)
-    study = ffscope.open(made.folder).study
+    assert original.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
+    spoil(original.folder)
+    study = ffscope.open(original.folder).study
     for number in range(6):
         write(study, "mallory", Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
     drafts.save(study, "mallory", Memory(1, 0), [DraftPattern("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
-    sign_otherwise(made.folder, "mallory", PERSON)
-    with Study.adding(made.folder) as opened:
+    sign_otherwise(original.folder, "mallory", PERSON)
+    with Study.adding(original.folder) as opened:
         write_report(opened)
-    return made.folder
+    return original.folder
 
 
 def spoil(folder):
@@ -92,10 +92,10 @@ def spoil(folder):
     rewrite(folder / "patterns.parquet", description=lambda row: f"{SCRIPT}{IMAGE}{MARKS}" + "y" * 10_000)
 
     def pieces(row):
-        made = [HARM[(row["sentence"] + at) % len(HARM)] for at in range(len(row["tokens"]))]
+        texts = [HARM[(row["sentence"] + at) % len(HARM)] for at in range(len(row["tokens"]))]
         if row["sentence"] % 20 == 1:
-            made[len(made) // 2] = LONG
-        return made
+            texts[len(texts) // 2] = LONG
+        return texts
 
     def ends(row):
         lengths = [len(piece) for piece in pieces(row)]
@@ -112,8 +112,8 @@ def rewrite(file, **columns):
     """A table with some columns made anew, each from its row as it was."""
     table = pq.read_table(file)
     rows = table.to_pylist()
-    made = {name: [make(row) for row in rows] for name, make in columns.items()}
-    for name, values in made.items():
+    replaced = {name: [make(row) for row in rows] for name, make in columns.items()}
+    for name, values in replaced.items():
         field = table.schema.field(name)
         table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
     pq.write_table(table, file)
@@ -130,7 +130,7 @@ def is_unharmed(page):
     """Nothing ran, nothing was put in, no mark of direction or control is left, and the page answers."""
     assert page.evaluate("window.__hit") is None
     assert page.evaluate(INJECTED) == []
-    left = set(page.evaluate(SAID)) & set("\u202e\u2066\x00\x1b\u200b")
+    left = set(page.evaluate(SHOWN_TEXT)) & set("\u202e\u2066\x00\x1b\u200b")
     assert not left
     fits(page)
     page.set_viewport_size({"width": 400, "height": 800})
@@ -194,8 +194,8 @@ def test_a_search_shows_it_as_text(browse, harm):
     page = opened(browse, f"{harm}/search?trigger=%3Cscript%3E")
     expect(page.get_by_role("region", name="Results")).to_contain_text("<script>window.__hit")
     is_unharmed(page)
-    for asked in ("promotes=%3Cimg", "pattern=%3CIMG", "trigger=%00&layers=0,1", "kind=%3Cb%3E"):
-        page.goto(f"{harm}/search?{asked}")
+    for query in ("promotes=%3Cimg", "pattern=%3CIMG", "trigger=%00&layers=0,1", "kind=%3Cb%3E"):
+        page.goto(f"{harm}/search?{query}")
         expect(page.locator("table.results, .empty, .problem").first).to_be_visible()
         is_unharmed(page)
 
@@ -204,16 +204,16 @@ def test_a_prompt_shows_it_as_text(browse, harm):
     """What the model's tokenizer spells is made hostile on the way."""
 
     def worse(route):
-        said = route.fetch().json()
-        said["tokens"] = [HARM[i % len(HARM)] for i, _ in enumerate(said["tokens"])]
-        said["spellings"] = {number: HARM[int(number) % len(HARM)] for number in said["spellings"]} | {"9": LONG}
-        for i, choice in enumerate(said["distribution"]):
+        reading = route.fetch().json()
+        reading["tokens"] = [HARM[i % len(HARM)] for i, _ in enumerate(reading["tokens"])]
+        reading["spellings"] = {number: HARM[int(number) % len(HARM)] for number in reading["spellings"]} | {"9": LONG}
+        for i, choice in enumerate(reading["distribution"]):
             choice["token"] = LONG if i == 2 else HARM[i % len(HARM)]
-        for step in said["steps"]:
+        for step in reading["steps"]:
             step["before"]["token"], step["case"] = LONG, "<b>case"
             for memory in step["memories"]:
                 memory["promotes"] = HARM
-        route.fulfill(body=json.dumps(said), content_type="application/json")
+        route.fulfill(body=json.dumps(reading), content_type="application/json")
 
     def before(page):
         page.add_init_script(WATCH)
@@ -314,8 +314,8 @@ def test_an_export_shows_it_as_text(browse, hostile, tmp_path):
         page = opened(browse, f"{out.as_uri()}/{path}")
         expect(page.get_by_role("main")).to_contain_text("<script>window.__hit")
         is_unharmed(page)
-    for asked in ("%3CIMG", "%E2%80%AE", "%22%3E%3Csvg", "W", "%00"):
-        page.goto(f"{out.as_uri()}/search.html?q={asked}")
+    for query in ("%3CIMG", "%E2%80%AE", "%22%3E%3Csvg", "W", "%00"):
+        page.goto(f"{out.as_uri()}/search.html?q={query}")
         expect(page.locator("table.results, .empty").first).to_be_visible()
         is_unharmed(page)
     assert (out / "search.html").stat().st_size < 2_000_000

@@ -35,7 +35,7 @@ def test_every_page_fits_a_phone_and_is_dark_where_the_system_is(browse, site):
         assert page.evaluate(BRIGHTNESS.format("document.querySelector('main')", "color")) > 500, path
 
 
-def test_dark_and_light_are_ones_own_choice_too(browse, site):
+def test_the_colour_scheme_can_be_chosen(browse, site):
     def brightness(page):
         return page.evaluate(BRIGHTNESS.format("document.body", "backgroundColor"))
 
