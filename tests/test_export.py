@@ -1,4 +1,4 @@
-"""The explorer's pages as files: whole or not at all, and nothing in them that is not for others."""
+"""The explorer's pages as files: all of them or none, and nothing private in them."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Who may ask the explorer, and who may not."""
+"""Access control of the explorer."""
 
 import socket
 
@@ -45,7 +45,7 @@ def test_its_own_host_names_are_accepted(host):
     ],
 )
 def test_another_name_is_refused_though_it_leads_here(host):
-    """A stranger's site may give its own name this machine's address, and would then read the answers."""
+    """DNS rebinding: another site can resolve its own name to this machine, and would then read the answers."""
     assert guarded_client().get("/", headers={"host": host}).status_code == 403
 
 

@@ -1,4 +1,4 @@
-"""What an explorer asks of a loaded model, against plain loops over transformers' own passes."""
+"""The explorer's requests to a loaded model, compared with plain loops over transformers' own passes."""
 
 import copy
 import itertools
@@ -69,7 +69,7 @@ def first_predicting(model):
 
 
 def plain(result):
-    """A result as JSON has it; NaN and infinity are not JSON."""
+    """A result as plain JSON, without NaN or infinity."""
     whole = [
         asdict(item) if is_dataclass(item) else item for item in (result if isinstance(result, list) else [result])
     ]
@@ -284,7 +284,7 @@ def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
 
 def test_the_forward_pass_stops_at_the_memorys_layer(tokenizer):
     live = live_of("llama", tokenizer)
-    assert live.model.causal  # found out once, by passes of its own
+    assert live.model.causal  # determined once, by separate passes
     ran = []
     for number, block in enumerate(live.model.model.model.layers):
         block.register_forward_hook(lambda *_, number=number: ran.append(number))
@@ -596,7 +596,7 @@ def test_pushes_are_what_the_weights_say(name, tokenizer):
     sizes = [abs(row.push) for row in why.memories]
     assert sizes == sorted(sizes, reverse=True)
     assert live.why(TEXT, a="c", b="d", count=4).memories == why.memories[:4]
-    # Promoted, with the coefficient's sign, as the steps of the prompt say it.
+    # The promoted tokens, given the coefficient's sign, are those of the prompt's steps.
     stepped = {row.memory: row for step in live.prompt(TEXT, memories=22).steps for row in step.memories}
     assert all(row.promotes == stepped[row.memory].promotes for row in why.memories if row.coefficient)
 
@@ -639,7 +639,7 @@ def test_memories_of_all_layers_are_ranked_as_a_plain_loop_ranks_them(name, toke
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "olmo2", "t5", "adaptive_lm"])
 def test_pushes_on_a_token_are_what_its_logit_loses_with_the_norm_held(name, tokenizer):
-    """A − B of `why` is the difference of the pushes on A and on B; and the pushes of one layer's memories are its update's."""
+    """A − B of `why` is the difference of the pushes on A and on B."""
     live = live_of(name, tokenizer)
     why = live.why(TEXT, a="a", b="b", count=1000)
     a, b = (
@@ -815,7 +815,7 @@ def test_a_spelling_that_several_tokens_share_is_refused_with_their_ids():
 
 @torch.no_grad()
 def greedy(model, text, count, *, ends=(3,)):
-    """One full pass a token, no cache."""
+    """One full pass per token, without a cache."""
     ids = torch.tensor([[2, *model.tokenizer.encode(text, add_special_tokens=False)]])
     sequence = torch.full((1, 1), model.model.config.decoder_start_token_id) if is_pair(model) else ids
     start = sequence.shape[1]
@@ -841,7 +841,7 @@ def hostile(model):
 
 @pytest.mark.parametrize("name", tiny.sweep(WRITERS))
 def test_generated_text_is_greedy(name, tokenizer, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that its warnings are heard here
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that caplog sees its warnings
     live = Live(make_memory_model(hostile(tiny.make(name)), tokenizer), bos=True)
     config = copy.deepcopy(live.model.model.generation_config.to_dict())
     generated = live.generate(TEXT, interventions=CHANGED, new_tokens=12)
@@ -918,7 +918,7 @@ def test_a_token_without_a_lens_or_a_name_has_no_promoters(tokenizer):
 
 
 class After:
-    """Says stop from the n-th time on that it is asked."""
+    """Returns False for the first `times` calls, then True."""
 
     def __init__(self, times):
         self.allowed, self.calls = times, 0
@@ -950,7 +950,7 @@ def test_every_request_can_be_cancelled(ask, tokenizer):
         stop = After(times)
         with pytest.raises(Stopped, match="^The request was cancelled.$"):
             ask(live, stop)
-        assert stop.calls == times + 1  # never asked again
+        assert stop.calls == times + 1  # not called again
     assert live.prompt(TEXT) == live_of("llama", tokenizer).prompt(TEXT)
 
 
@@ -965,7 +965,7 @@ def test_generation_stops_between_tokens(tokenizer):
 
 @pytest.fixture
 def often():
-    """Threads that take turns often, so that what they share is seen half done."""
+    """Switch threads often, to expose races."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

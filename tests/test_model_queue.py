@@ -1,4 +1,4 @@
-"""The model answers one question at a time; who leaves is not answered."""
+"""The model answers one question at a time, and drops a question when its client leaves."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What others see of a study: names, and nothing of where things are on this machine."""
+"""Others see the names of a study's sources, and no paths of this machine."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_a_text_and_an_existing_folder_are_not_from_the_hub(tmp_path, monkeypatc
 
 @pytest.fixture(scope="module")
 def secret(explored, tmp_path_factory):
-    """A study whose every source lies in a folder that nobody need know of, and whose stages say so."""
+    """A study whose sources are all in a private folder, which its stages mention."""
     folder = tmp_path_factory.mktemp("secret")
     copy = copy_of(explored, folder)
     manifest = json.loads((copy.folder / "study.json").read_text())

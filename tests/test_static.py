@@ -1,4 +1,4 @@
-"""Rules for the explorer's scripts: nothing that makes markup of text, and nothing that an export cannot put into one script."""
+"""Rules for the explorer's scripts: no text becomes markup, and an export can bundle them into one script."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ MODULES = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+\.js)";$', re.MULTILINE)
 DECLARED = re.compile(r"^(?:export )?(?:async function\*?|function\*?|class|const|let|var) +(\w+)", re.MULTILINE)
 EXPORTED = re.compile(r"^export (?:async function|function|class|const|let) +(\w+)", re.MULTILINE)
-# Comments may speak of what the code may not do.
+# Comments may mention what the code may not use.
 COMMENT = re.compile(r"^\s*//[^\n]*|\s// [^\n]*", re.MULTILINE)
 FORBIDDEN = (
     r"\binnerHTML\b",

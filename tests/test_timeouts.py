@@ -1,4 +1,4 @@
-"""Connections that do not send their request in time are closed, and no others; over raw sockets."""
+"""Only connections that do not send their request in time are closed; over raw sockets."""
 
 import asyncio
 import socket
@@ -59,7 +59,7 @@ def rest(connection):
 
 
 def drip(connection, pieces, every):
-    """Send byte after byte until the server has had enough; says how long that took."""
+    """Send piece after piece until the server closes the connection; returns the seconds that took."""
     begun = time.monotonic()
     for piece in pieces:
         try:
@@ -127,7 +127,7 @@ def test_a_kept_connection_gets_a_deadline_for_each_request(address):
             while not answer.endswith(b"0123456789"):
                 answer += connection.recv(2**16)
             assert answer.startswith(b"HTTP/1.1 200 ")
-            time.sleep(1.5 * HEAD)  # between two requests uvicorn's own limit holds, which is longer
+            time.sleep(1.5 * HEAD)  # between two requests only uvicorn's longer limit applies
         connection.sendall(b"GET /slow HT")
         response, seconds = rest(connection)
     assert response.startswith(b"HTTP/1.1 408 ")

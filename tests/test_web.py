@@ -1,4 +1,4 @@
-"""The explorer's server: every page and its twin, the same rows as the library's, and what it refuses."""
+"""The explorer's server: every page and its JSON twin, compared with the library, and the requests it refuses."""
 
 import asyncio
 import json
@@ -541,7 +541,7 @@ def test_fifty_prompts_at_once_are_answered_as_if_alone(study, tokenizer):
 
 def test_leaving_cancels_a_question(study, tokenizer):
     with served(app_of(study.folder, tokenizer)) as address, httpx2.Client(base_url=address, timeout=60) as client:
-        client.get("/prompt.json", params={"text": "a"})  # the model is there
+        client.get("/prompt.json", params={"text": "a"})  # wait until the model is loaded
         slow = {"text": "The cat sat", "new_tokens": 12}
         leaving = [threading.Thread(target=_ask_and_leave, args=(address, slow)) for _ in range(10)]
         for thread in leaving:
@@ -701,7 +701,7 @@ def test_a_failing_panel_leaves_the_others(client, monkeypatch, caplog):
     from ffscope.stages.stage import Panel, Stage
 
     class Plugin:
-        """What a package's module may hold."""
+        """Panel functions of a package's module."""
 
         @staticmethod
         def fine(tables, memory):

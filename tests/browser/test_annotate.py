@@ -16,13 +16,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def desk(copy):
-    """The address of a study that may be written to, with four memories a layer to annotate; and the study."""
+    """The address of a writable study with four memories a layer to annotate, and the study."""
     with served(app_of(copy)) as address:
         yield f"{address}/annotate?sample=4", ffscope.open(copy).study
 
 
 def memory_on(page):
-    """Which memory lies on the desk."""
+    """The memory being annotated."""
     heading = page.get_by_role("heading", level=2).filter(has_text=re.compile(r"^L\d+\.\d+"))
     expect(heading).to_be_visible()
     return heading.inner_text().split()[0]
@@ -34,12 +34,12 @@ def is_on(page, memory):
 
 
 def saved(page):
-    """All that was done has reached the server."""
+    """Wait until every change has reached the server."""
     expect(page.get_by_text(re.compile(r"^saved \d\d:\d\d:\d\d$"))).to_be_visible()
 
 
 def marked(page):
-    """Of every prefix the patterns that it is marked with."""
+    """The patterns that each prefix is marked with."""
     rows = page.get_by_role("list", name="Prefixes").get_by_role("listitem")
     return [[int(text) for text in row.locator("[aria-pressed=true]").all_inner_texts()] for row in rows.all()]
 
@@ -58,7 +58,7 @@ def begin(browse, address, name="ada"):
 
 
 def mark(page, keys, description, kind):
-    """Marks by keyboard, as `1j1j1`; then describes the chosen pattern and says its kind."""
+    """Mark by keyboard, as in `1j1j1`; then describe the selected pattern and choose its kind."""
     for key in keys:
         page.keyboard.press(key)
     page.keyboard.press("d")
@@ -165,7 +165,7 @@ def test_a_new_pattern_is_described_at_once(browse, desk):
 
 
 def full_sheets(page):
-    """Every memory has 25 prefixes, as in a real study: those it has are repeated."""
+    """Give every memory 25 prefixes, as in a real study, by repeating its own."""
 
     def longer(route):
         sheet = route.fetch().json()
@@ -308,7 +308,7 @@ def test_what_could_not_be_saved_is_saved_later(browse, desk):
     expect(page.get_by_text("Not saved.")).to_be_visible()
     assert marked(page)[:2] == [[1], [1]]
     page.unroute("**/draft.json")
-    saved(page)  # without being told to
+    saved(page)  # retried without a click
     expect(page.get_by_text("Not saved.")).to_have_count(0)
     elsewhere = browse(page.url)
     is_on(elsewhere, memory)
@@ -323,7 +323,7 @@ def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(browse
     page.keyboard.press("1")
     expect(page.get_by_text("Not saved.")).to_be_visible()
     page.unroute("**/draft.json")
-    page.reload()  # now the last word is sent as the page is left
+    page.reload()  # the last state is sent as the page is left
     is_on(page, memory)
     assert marked(page)[0] == [1]
     elsewhere = browse(page.url)

@@ -26,7 +26,7 @@ def folder(study, tmp_path_factory):
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args):
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")

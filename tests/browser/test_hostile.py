@@ -1,4 +1,4 @@
-"""A study whose text, tokens, titles, names and annotations are all out to harm: it is shown, and nothing of it is obeyed."""
+"""A study with malicious text, tokens, titles, names and annotations: they are shown as text and never executed."""
 
 import json
 from urllib.parse import quote
@@ -33,7 +33,7 @@ HARM = [SCRIPT, IMAGE, MARKS, "</script>" + SCRIPT, '"><svg onload=window.__hit=
 PERSON = '"></script><img src=x onerror="window.__hit=1;alert(4)">'
 SOURCE = f"models/{IMAGE}\u202e&lt;b&gt;"
 
-# The longest time in which the page could not answer, in milliseconds.
+# The longest time for which the page did not respond, in milliseconds.
 WATCH = """window.__longest = 0;
 new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
   window.__longest = Math.max(window.__longest, duration);
@@ -41,7 +41,7 @@ new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
 INJECTED = """() => [...document.querySelectorAll("img, svg, iframe, object, embed, base, style, [action], [onload], [onerror]")]
   .concat([...document.scripts].filter((one) => one.type !== "application/json" && !/\\/static\\/\\w+\\.js$/.test(one.src)))
   .map((one) => one.outerHTML.slice(0, 200))"""
-# Every text and every title that a person or a screen reader meets.
+# Every text and title that a person or a screen reader encounters.
 SHOWN_TEXT = """() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const said = [document.title];
@@ -53,7 +53,7 @@ SHOWN_TEXT = """() => {
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory, tokenizer):
-    """The study: hostile from its corpus on, and then made worse in its files."""
+    """A study of a hostile corpus, with more hostile text put into its files."""
     folder = tmp_path_factory.mktemp("hostile")
     plain = write_corpus(folder / "plain.jsonl", hostile=True).read_text().splitlines()
     with (folder / "corpus.jsonl").open("wb") as out:
@@ -61,7 +61,7 @@ def hostile(tmp_path_factory, tokenizer):
             row = {**json.loads(line), "title": f"{SCRIPT}{MARKS}", "topic": IMAGE}
             out.write(json.dumps(row).encode() + b"\n")
         out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
-    with undrawn():  # until the study is as bad as it gets
+    with undrawn():  # until the files are spoiled too
         original = run(
             tiny_model(tokenizer),
             CorpusOptions(str(folder / "corpus.jsonl")),
@@ -85,7 +85,7 @@ def hostile(tmp_path_factory, tokenizer):
 
 
 def spoil(folder):
-    """Puts harm into the tables; pieces of text, their ends and their tokens stay consistent."""
+    """Put hostile text into the tables; texts, their ends and their tokens stay consistent."""
     words = [f"{HARM[i % len(HARM)]}{i}" for i in range(67)]
     words[9] = LONG
     rewrite(folder / "vocabulary.parquet", text=lambda row: words[row["token"]])
@@ -109,7 +109,7 @@ def spoil(folder):
 
 
 def rewrite(file, **columns):
-    """A table with some columns made anew, each from its row as it was."""
+    """Recompute some columns of a table, each from its old row."""
     table = pq.read_table(file)
     rows = table.to_pylist()
     replaced = {name: [make(row) for row in rows] for name, make in columns.items()}
@@ -127,14 +127,14 @@ def harm(chromium, hostile, tokenizer):
 
 
 def is_unharmed(page):
-    """Nothing ran, nothing was put in, no mark of direction or control is left, and the page answers."""
+    """No script ran, no markup was injected, no direction or control character is left, and the page responds."""
     assert page.evaluate("window.__hit") is None
     assert page.evaluate(INJECTED) == []
     left = set(page.evaluate(SHOWN_TEXT)) & set("\u202e\u2066\x00\x1b\u200b")
     assert not left
     fits(page)
     page.set_viewport_size({"width": 400, "height": 800})
-    page.wait_for_timeout(200)  # charts are drawn anew
+    page.wait_for_timeout(200)  # charts are redrawn
     fits(page)
     assert page.evaluate("window.__longest") < 2000
 
@@ -201,7 +201,7 @@ def test_a_search_shows_it_as_text(browse, harm):
 
 
 def test_a_prompt_shows_it_as_text(browse, harm):
-    """What the model's tokenizer spells is made hostile on the way."""
+    """The response is changed on its way, since the tokenizer spells no hostile tokens."""
 
     def worse(route):
         reading = route.fetch().json()

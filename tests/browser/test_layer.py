@@ -10,7 +10,7 @@ from browser.pages import fits, is_drawn, twin_of
 
 pytestmark = pytest.mark.browser
 MANY = 20_000
-# Presses or scrolls, and says how many milliseconds it took until the page was painted again.
+# Clicks or scrolls, and returns the milliseconds until the page was painted again.
 TIMED = """async (element, to) => {
   const start = performance.now();
   if (to === null) element.click(); else element.scrollTop = to;
@@ -28,7 +28,7 @@ def count_status(page):
 
 
 def sorted_by(columns, name, *, down):
-    """The memories' names as a table shows them; what has no number comes last."""
+    """The memories' names as the table sorts them; those without a number are left out."""
     known = [i for i, value in enumerate(columns[name]) if value is not None]
     known.sort(key=lambda i: columns[name][i], reverse=down)
     return [f"L1.{columns['memory'][i]}" for i in known]
@@ -181,7 +181,7 @@ def test_thousands_of_rows_are_sorted_filtered_and_scrolled_within_a_second(crow
 
 
 def test_the_keyboard_goes_from_row_to_row(browse, crowded):
-    browse.expects("status of 404")  # only the crowd has that memory
+    browse.expects("status of 404")  # the study itself has no such memory
     first_name(crowded).get_by_role("link").focus()
     for _ in range(60):
         crowded.keyboard.press("ArrowDown")

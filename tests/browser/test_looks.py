@@ -1,4 +1,4 @@
-"""What can be tested of the looks: every page fits a phone, and is dark where the system is."""
+"""The layout: every page fits a phone, and is dark where the system is."""
 
 import re
 
@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from browser.pages import fits
 
 pytestmark = pytest.mark.browser
-# A page, and what is there when it is drawn.
+# A page, with a text that shows when it is drawn.
 PAGES = {
     "/": "How this study was made",
     "/L1": "22 memories",

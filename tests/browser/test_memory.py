@@ -1,4 +1,4 @@
-"""A memory's page: its triggers in the colours of the model, its value, and all around it."""
+"""A memory's page: its triggers coloured by coefficient, its value, patterns, mutation and neighbours."""
 
 import json
 import re
@@ -36,13 +36,13 @@ def first_example(page):
 
 
 def coefficients_shown(place):
-    """What the titles of tokens say, in their order."""
+    """The coefficients in the titles of tokens, in order."""
     titles = place.locator("[title*=coefficient]").evaluate_all("(all) => all.map((one) => one.title)")
     return [float(title.rpartition("coefficient ")[2]) for title in titles]
 
 
 def coefficients_of(model, name, tokens):
-    """A memory's coefficient at every token of a sentence, as one run of the model in Python has it."""
+    """A memory's coefficient at every token of a sentence, from one run of the model in Python."""
     layer, number = Memory.parse(name)
     ids = torch.tensor([[model.tokenizer.bos_token_id, *tokens]])
     return model.trace(ids).coefficients[layer][0, 1:, number].tolist()
@@ -84,7 +84,7 @@ def test_tokens_have_the_coefficients_of_the_python_call(browse, site, study, mo
 
 
 def test_rows_in_the_window_are_coloured_first_in_one_question(browse, site):
-    """And all others in a second one."""
+    """The other rows follow in a second request."""
     urls = []
 
     def watch(page):
@@ -228,7 +228,7 @@ def test_the_value_and_how_often_it_fires_are_shown(browse, still, study):
 
 
 def test_a_pattern_shows_its_triggers_alone(browse, still):
-    """With made-up patterns, so that one of them leaves something out."""
+    """With made-up patterns, so that one of them does not cover every trigger."""
     first = {"annotator": "machine", "kind": "shallow", "description": "one", "p_value": 1e-20, "detection": None}
     covers = [
         {**first, "covers": [1, 2, 3]},
@@ -371,14 +371,14 @@ def test_without_the_model_live_parts_say_what_they_need(browse, still):
     assert len(coefficients_shown(first_example(page))) == 1
 
 
-# What can be used, and whether Tab should lead there: of tabs the chosen one, from which arrows lead on.
+# Controls that Tab should reach; of several tabs only the selected one, since arrow keys move between them.
 USABLE = """() => [...document.querySelectorAll("a[href], button, input, textarea, select, summary, [tabindex='0']")]
   .filter((one) => one.checkVisibility() && !(one.role === "tab" && one.ariaSelected === "false"))"""
 NUMBERED = f"({USABLE})().forEach((one, i) => {{ one.dataset.number = i; }})"
 
 
 def with_all_answers(browse, site):
-    """A memory's page with everything that the model is asked for: what is drawn again would lose its number."""
+    """A memory's page with all of the model's answers: elements redrawn later would lose their number."""
     page = browse(f"{site}/L1/4?text=a")
     expect(page.get_by_text("Every token is coloured")).to_be_visible()
     expect(page.locator(".own-text")).to_contain_text("of 1 token")
@@ -396,7 +396,7 @@ def test_tab_leads_to_everything_that_can_be_used(browse, site):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("Number(document.activeElement.dataset.number ?? -1)"))
     assert reached == list(range(count))
-    # A ring shows where one is.
+    # A ring shows the focus.
     assert page.locator(":focus").evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
 
 

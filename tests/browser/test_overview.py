@@ -1,4 +1,4 @@
-"""The first page: what was studied, its figures, the way to the layers."""
+"""The overview: what was studied, its figures, and links to the layers."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse,
     assert page.url == f"{site}/L1"
 
 
-# Where a canvas is coloured, all around: a mark, and no letter or line.
+# Pixels whose neighbours are coloured too: inside a mark, and not in a letter or a line.
 COLOURED = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const strong = (x, y) => {

@@ -1,4 +1,4 @@
-"""A stage of another package: its measures are columns, fields and filters, its panels are drawn by their kinds, all as text."""
+"""A stage of another package: its measures become columns, fields and filters, its panels are drawn, and all text stays text."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def plugin(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def moody(study, tmp_path_factory):
-    """A study in which the stage was done: memory n of a layer has the mood n / 100, every other one a tint."""
+    """A study with the stage done: memory n of a layer has mood n / 100, and every second one a tint."""
     folder = shutil.copytree(study.folder, tmp_path_factory.mktemp("moody") / "study")
     names = pq.read_table(folder / "memories.parquet", columns=["layer", "memory"])
     numbers = names["memory"].to_pylist()
@@ -138,7 +138,7 @@ def served_moody(chromium, moody, plugin):
 
 
 def shows_every_panel(page):
-    """Each kind as text, those that went wrong as a sentence, and nothing of it as markup."""
+    """Every kind of panel is shown as text, a failed one as a sentence, and none as markup."""
     sections = page.locator("section.part")
 
     def section(title):
@@ -222,7 +222,7 @@ def test_its_mean_is_in_the_overview(browse, served_moody):
 
 
 def test_a_stage_that_was_not_done_is_named_with_its_command(browse, copy, plugin, chromium, tmp_path):
-    """An export too has the sentence that a row without one gets."""
+    """The export has the same sentence."""
     subprocess.run(
         ffscope_command("export", copy, "--out", tmp_path / "site", "--memories", "L0.3"), env=plugin, check=True
     )

@@ -1,4 +1,4 @@
-"""The prompt page: a text layer by layer, and what becomes of it when memories are changed. All coefficients are Python's."""
+"""The prompt page: a text layer by layer, and the effect of interventions, compared with the same calls in Python."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -23,7 +23,7 @@ def live(model):
 
 @pytest.fixture
 def read(browse, site):
-    """The page with the text read."""
+    """The page after the text was run."""
     page = browse(f"{site}/prompt")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.get_by_role("button", name="Run").click()
@@ -32,7 +32,7 @@ def read(browse, site):
 
 
 def is_read(page):
-    """Everything that was asked is there."""
+    """Wait until every answer is there."""
     expect(page.get_by_role("grid")).to_be_visible()
     expect(page.locator("[aria-busy]")).to_have_count(0)
 
@@ -66,7 +66,7 @@ def expected_prediction(model, position=-1, **edits):
 
 
 def is_prediction(page, expected):
-    """What is shown, to the digit."""
+    """The shown prediction is the expected one, to the last digit shown."""
     shown = prediction(page)
     assert [row[0] for row in shown] == [row[0] for row in expected]
     for mine, theirs in zip(shown, expected, strict=True):
@@ -135,7 +135,7 @@ def test_the_ten_best_stay_in_sight_where_the_grid_scrolls(browse, site):
     tip = page.get_by_role("tooltip")
     for key, token in (("End", "w"), ("Home", "<s>"), ("ArrowRight", "T")):
         page.keyboard.press(key)
-        page.wait_for_timeout(100)  # scrolling is told a moment later
+        page.wait_for_timeout(100)  # the scroll event comes a moment later
         expect(tip).to_contain_text(f"L2 after {token}")
         box, cell = tip.bounding_box(), page.locator(":focus").bounding_box()
         assert 0 <= box["x"] <= 600 - box["width"]
@@ -243,7 +243,7 @@ def test_whole_layers_at_chosen_positions_give_pythons_numbers(browse, read, mod
     is_read(again)
     is_prediction(again, expected_prediction(model, zero=["L1", "L2.3"], positions=[3, -1, 0]))
     expect(again.get_by_text("1 memory and 1 layer are changed at positions 3,-1,0:")).to_be_visible()
-    # A memory of a changed layer can be let be with its layer only.
+    # A memory of a changed layer can only be restored together with its layer.
     row = (
         part(again, "Memories with the largest effect, over all layers")
         .get_by_role("row")

@@ -81,7 +81,7 @@ def test_by_a_promoted_token_with_its_rank_and_probability(browse, still, study)
     assert [float(row[2]) for row in shown] == pytest.approx(
         [row.promoted.probability for row in results.rows], rel=6e-3
     )
-    # Another case is another token, unless that is ignored.
+    # Another case is another token, unless case is ignored.
     page.get_by_label("The value promotes").fill("Q")
     press_search(page)
     expect(page.get_by_role("status").filter(has_text="millisecond")).to_contain_text(
@@ -184,7 +184,7 @@ def test_more_than_a_page_is_shown_on_demand(browse, still):
     def many(route):
         address = route.request.url
         start = int(parse_qs(urlsplit(address).query).get("offset", ["0"])[0])
-        twin = route.fetch(url=re.sub(r"&offset=\d+", "", address)).json()  # this study has one page alone
+        twin = route.fetch(url=re.sub(r"&offset=\d+", "", address)).json()  # this study has only one page
         rows = [{**twin["rows"][number % 50], "memory": f"L7.{number}"} for number in range(130)]
         response = {**twin, "count": 130, "rows": rows[start : start + 100]}
         route.fulfill(body=json.dumps(response), content_type="application/json")
