@@ -115,7 +115,7 @@ def test_debug_shows_the_traceback():
 def test_a_process_ends_with_the_sentence_or_the_traceback():
     args = ("show", "./nowhere", "L0.0")  # which needs no torch
     for result in (in_a_process(*args), in_a_process(*args, "--debug")):
-        assert "holds no study" in result.stderr
+        assert "is not a study" in result.stderr
         assert ("Traceback" in result.stderr) is ("--debug" in result.args)
         assert result.returncode == (1 if "--debug" in result.args else 2)
 
