@@ -37,7 +37,7 @@ test-slow: $(READY)
 
 # Installs the wheel and its dependencies into a new environment: needs the network and 3 GB in the temporary folder.
 test-wheel: $(READY)
-	$(BIN)/python -m pytest -m wheel
+	$(BIN)/python -m pytest -m wheel tests/test_wheel.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -95,7 +95,7 @@ def test_trace_tells_the_story_of_a_prompt(folder):
             "error: '2-1' is a descending range. Write the smaller number first: '1-2'",
         ),
         (["trace", "FOLDER", "a", "--layers", ""], "error: '' is not a range of layers"),
-        (["check", ""], "error: No model was named."),
+        (["check", ""], "error: Expected a model, found none."),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(folder, args, message):
