@@ -88,6 +88,12 @@ def test_a_misnamed_edit_changes_nothing(model):
     assert hooks(model) == 0
 
 
+# Threads that wait for each other take long; one dense model and one with experts will do.
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(name, marks=() if name in ("gpt2", "mixtral") else pytest.mark.slow) for name in EDITED],
+    indirect=True,
+)
 def test_an_edit_is_invisible_in_another_thread(model):
     """Two threads run at once, each a hundred times; each sees its own edit, a third sees none."""
     plain = model.trace(IDS).logits
