@@ -395,9 +395,9 @@ def stopping_at(call):
 
 def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
-    kept, keep = defaultdict(list), ResumableTable.keep
+    kept, keep = defaultdict(list), ResumableTable.write_part
     monkeypatch.setattr(
-        ResumableTable, "keep", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part)
+        ResumableTable, "write_part", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part)
     )
     for stage in STAGES:
         for call in itertools.count(1):
@@ -451,7 +451,7 @@ def test_what_a_stopped_stage_made_with_other_settings_is_not_used(llama, whole,
 
 
 def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole, monkeypatch):
-    monkeypatch.setattr(ResumableTable, "keep", _interrupted)
+    monkeypatch.setattr(ResumableTable, "write_part", _interrupted)
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     others = {
         "values": {"lens": "raw"},

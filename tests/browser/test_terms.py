@@ -1,4 +1,4 @@
-"""Terms are explained once on every page, to pointer, keyboard and touch."""
+"""Terms are explained once on every page, by pointer, keyboard and touch."""
 
 import pytest
 from playwright.sync_api import expect
