@@ -77,7 +77,7 @@ def test_tables_that_are_not_by_memory_or_broken_say_so(study, tmp_path):
     with pytest.raises(StudyError, match="triggers.parquet cannot be read as a table"):
         ffscope.open(copy).memory("L0.0")
     (copy / "study.json").write_text('{"schema": 1}')
-    with pytest.raises(StudyError, match="cannot be read as a study's manifest: KeyError"):
+    with pytest.raises(StudyError, match="cannot be read as the manifest of a study: KeyError"):
         ffscope.open(copy)
 
 
