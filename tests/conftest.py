@@ -33,11 +33,11 @@ def tokenizer():
 
     letters = "ĠabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,!?<>[]/"
     vocab = {token: i for i, token in enumerate(["<unk>", "<pad>", "<s>", "</s>", *letters])}
-    made = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+        tokenizer_object=backend, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
 
 
@@ -50,13 +50,13 @@ def make_once(tmp_path_factory):
     common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
     def folder(name, fill):
-        made, done = common / name, common / f"{name}.done"
-        with FileLock(f"{made}.lock"):
+        path, done = common / name, common / f"{name}.done"
+        with FileLock(f"{path}.lock"):
             if not done.exists():
-                made.mkdir()
-                fill(made)
+                path.mkdir()
+                fill(path)
                 done.touch()
-        return made
+        return path
 
     return folder
 

@@ -31,8 +31,8 @@ class Pass:
         self.logits = result.logits[0] if hasattr(result, "logits") else None
 
     def _keeper(self, name: str) -> Callable[..., None]:
-        def keep(_module: Any, given: tuple[Any, ...], result: Any) -> None:
-            self._into[name] = [some.clone() for some in given if isinstance(some, Tensor)]
+        def keep(_module: Any, inputs: tuple[Any, ...], result: Any) -> None:
+            self._into[name] = [some.clone() for some in inputs if isinstance(some, Tensor)]
             several = result if isinstance(result, tuple) else (result,)
             self._out[name] = [some.clone() for some in several if isinstance(some, Tensor)]
 
@@ -238,13 +238,13 @@ def qwen2_moe(m: Any) -> Family:
 
 def routed(p: Pass, at: str, experts: Any, size: int) -> Tensor:
     """The coefficients of five experts side by side: position × memory, 0 where a token is not sent."""
-    given, weights, chosen = p.into(f"{at}.mlp.experts"), p.out(f"{at}.mlp.gate", 1), p.out(f"{at}.mlp.gate", 2)
-    made = torch.zeros(len(given), 5, size)
-    for position, x in enumerate(given):
+    inputs, weights, chosen = p.into(f"{at}.mlp.experts"), p.out(f"{at}.mlp.gate", 1), p.out(f"{at}.mlp.gate", 2)
+    coefficients = torch.zeros(len(inputs), 5, size)
+    for position, x in enumerate(inputs):
         for expert, weight in zip(chosen[position].tolist(), weights[position], strict=True):
             gate, up = (experts.gate_up_proj[expert] @ x).split(size)
-            made[position, expert] = weight * silu(gate) * up
-    return made.flatten(1)
+            coefficients[position, expert] = weight * silu(gate) * up
+    return coefficients.flatten(1)
 
 
 def bert(m: Any) -> Family:
@@ -321,10 +321,10 @@ def adaptive_lm_untied(m: Any) -> Family:
 def _adaptive(m: Any, words: Tensor, classes: Tensor, tails: list[Any], top: Map, linear_top: Map) -> Family:
     def log_probs(x: Tensor) -> Tensor:
         head = torch.log_softmax(torch.cat([x @ words.T, x @ classes.T], -1), -1)
-        found = [head[..., : len(words)]]
+        parts = [head[..., : len(words)]]
         for i, (narrowing, rows) in enumerate(tails):
-            found.append(head[..., len(words) + i, None] + torch.log_softmax(x @ narrowing.T @ rows.T, -1))
-        return torch.cat(found, -1)
+            parts.append(head[..., len(words) + i, None] + torch.log_softmax(x @ narrowing.T @ rows.T, -1))
+        return torch.cat(parts, -1)
 
     unembedding = torch.cat([words, *(rows @ narrowing for narrowing, rows in tails)])
     return Family(
@@ -405,17 +405,17 @@ class Place:
     """What one pass holds at one position, layer by layer, counted from the end: the last n positions are the sentence's."""
 
     @torch.no_grad()
-    def __init__(self, plain: Plain, one: Pass, position: int) -> None:
-        self.coefficients = [layer.coefficients(one)[position] for layer in plain.layers]
-        residual = [layer.residual(one)[position] for layer in plain.layers]
-        update = [layer.update(one)[position] for layer in plain.layers]
+    def __init__(self, plain: Plain, forward_pass: Pass, position: int) -> None:
+        self.coefficients = [layer.coefficients(forward_pass)[position] for layer in plain.layers]
+        residual = [layer.residual(forward_pass)[position] for layer in plain.layers]
+        update = [layer.update(forward_pass)[position] for layer in plain.layers]
         self.residual = [plain.states(r).tolist() for r in residual]
         self.update = [plain.updates(y).tolist() for y in update]
         self.output = [plain.states(r + y).tolist() for r, y in zip(residual, update, strict=True)]
-        self.logits = one.logits[position].tolist()
+        self.logits = forward_pass.logits[position].tolist()
         # This file is right about the family: the last layer's output gives the model's own logits.
         own = plain.family.states(residual[-1] + update[-1])
-        torch.testing.assert_close(own, one.logits[position], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(own, forward_pass.logits[position], rtol=1e-4, atol=1e-4)
 
 
 def ranking(logits: list[float]) -> list[int]:
@@ -441,8 +441,8 @@ class Account:
     def tokens(self, got: list[int], logits: list[float]) -> None:
         """The highest tokens, in order."""
         assert len(set(got)) == len(got)
-        for one, other in zip(got, ranking(logits), strict=False):
-            self.same(one, other, excuse=abs(logits[one] - logits[other]) < NEAR)
+        for token, other in zip(got, ranking(logits), strict=False):
+            self.same(token, other, excuse=abs(logits[token] - logits[other]) < NEAR)
 
     def token(self, got: int, logits: list[float]) -> None:
         self.tokens([got], logits)

@@ -39,12 +39,12 @@ def undrawn():
         yield
 
 
-def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **asked):
+def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **options):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
-    asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
+    options = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **options}
     with nullcontext() if drawn else undrawn():
-        return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **asked)
+        return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **options)
 
 
 def copy_of(study, folder):

@@ -100,7 +100,7 @@ def test_the_newest_counts_and_the_older_stay(study):
     write(study, "Ben", A, [])
     write(study, "Ada", B, [WARS])
     newest = write(study, " Ada ", A, [])  # she looked again, and found none
-    assert [(one.annotator, one.memory, one.patterns) for one in read(study)] == [
+    assert [(annotation.annotator, annotation.memory, annotation.patterns) for annotation in read(study)] == [
         ("Ada", A, []),
         ("Ben", A, []),
         ("Ada", B, [WARS]),
@@ -218,10 +218,10 @@ def test_a_memory_that_is_not_there(study):
 
 
 def test_descriptions_are_one_line_in_any_script():
-    found = normalised(
+    pattern = normalised(
         Pattern("semantic", " two\r\n  lines\u200f של <script> ", (3, 1, 2, 2), p_value=0.1), range(1, 4)
     )
-    assert found == Pattern("semantic", "two lines\u200f של <script>", (1, 2, 3))
+    assert pattern == Pattern("semantic", "two lines\u200f של <script>", (1, 2, 3))
 
 
 def test_files_that_are_no_annotations_of_ours(study):
@@ -282,7 +282,7 @@ def test_threads_that_write_at_once_lose_nothing(study):
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(write_some, study.folder, f"a{i}", 6) for i in range(6)]:
             done.result()
-    assert Counter(one.annotator for one in history(study)) == {f"a{i}": 6 for i in range(6)}
+    assert Counter(annotation.annotator for annotation in history(study)) == {f"a{i}": 6 for i in range(6)}
     assert annotators(study) == {f"a{i}": 3 for i in range(6)}
 
 
@@ -292,11 +292,11 @@ def test_processes_that_write_at_once_lose_nothing(study):
     for worker in workers:
         worker.start()
     while any(worker.is_alive() for worker in workers):  # reading meanwhile sees whole annotations
-        assert all(len(one.places) == 25 and one.patterns for one in history(study))
+        assert all(len(annotation.places) == 25 and annotation.patterns for annotation in history(study))
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert Counter(one.annotator for one in history(study)) == {f"a{i}": 8 for i in range(3)}
+    assert Counter(annotation.annotator for annotation in history(study)) == {f"a{i}": 8 for i in range(3)}
 
 
 # Sheets
@@ -311,8 +311,8 @@ def fill(rows, memory, filled):
     """Write into cells: {"pattern 1": (mark, text), "prefix 3": mark}."""
     for row in rows:
         if row[0] == str(memory) and row[1] in filled:
-            said = filled[row[1]]
-            row[2:4] = said if isinstance(said, tuple) else (said, row[3])
+            entry = filled[row[1]]
+            row[2:4] = entry if isinstance(entry, tuple) else (entry, row[3])
     return rows
 
 
@@ -426,8 +426,8 @@ def test_a_filled_in_csv_comes_back_whatever_saved_it(study, how, tmp_path):
     rows[40:40] = [[], ["", "", ""]]
     read_back = read_sheet(study, "Ada", save(rows, tmp_path / "my sheet.csv", **how))
     assert asdict(read_back) == {"memories": 2, "patterns": 3, "new": 2}
-    said = {one.memory: one.patterns for one in read(study)}
-    assert said == {A: [FRUIT, WARS], B: [Pattern("semantic", "one alone", (1, 2, 3))]}
+    patterns = {annotation.memory: annotation.patterns for annotation in read(study)}
+    assert patterns == {A: [FRUIT, WARS], B: [Pattern("semantic", "one alone", (1, 2, 3))]}
     again = read_sheet(study, "Ada", tmp_path / "my sheet.csv")
     assert asdict(again) == {"memories": 2, "patterns": 3, "new": 0}
     assert len(history(study)) == 2
@@ -440,7 +440,10 @@ def test_a_filled_in_json_comes_back(study):
     form["memories"][2] = {"memory": "L2.0", "none": True}  # a person may leave the prefixes out
     sheet.json.write_text(json.dumps(form), encoding="utf-8-sig")
     assert asdict(read_sheet(study, "Ada", sheet.json)) == {"memories": 2, "patterns": 2, "new": 2}
-    assert {one.memory: one.patterns for one in read(study)} == {A: [FRUIT, WARS], Memory(2, 0): []}
+    assert {annotation.memory: annotation.patterns for annotation in read(study)} == {
+        A: [FRUIT, WARS],
+        Memory(2, 0): [],
+    }
     assert read_sheet(study, "Ada", sheet.json).new == 0
 
 
@@ -454,7 +457,7 @@ def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_el
     assert read_sheet(study, "Ada", sheet.csv).new == 1
     write(study, "Ada", A, [WARS])  # on the page
     assert read_sheet(study, "Ada", sheet.csv).new == 0
-    assert {one.memory: one.patterns for one in read(study)} == {A: [WARS], B: []}
+    assert {annotation.memory: annotation.patterns for annotation in read(study)} == {A: [WARS], B: []}
     fill(rows, A, {"pattern 2": ("shallow", "wars")})
     save(rows, sheet.csv)
     assert read_sheet(study, "Ada", sheet.csv).new == 1
@@ -666,9 +669,9 @@ def test_kappa_is_cohens():
 
 def plain_alpha(answers):
     """Disagreement within units over disagreement between all answers that can be paired."""
-    units = [[one for one in unit if one is not None] for unit in zip(*answers, strict=True)]
+    units = [[answer for answer in unit if answer is not None] for unit in zip(*answers, strict=True)]
     units = [unit for unit in units if len(unit) > 1]
-    every = [one for unit in units for one in unit]
+    every = [answer for unit in units for answer in unit]
     within = sum(sum(a != b for a, b in itertools.permutations(unit, 2)) / (len(unit) - 1) for unit in units)
     between = sum(a != b for a, b in itertools.permutations(every, 2)) / (len(every) - 1)
     return 1 - (within / len(every)) / (between / len(every))
@@ -681,13 +684,13 @@ def test_alpha_and_kappa_are_what_plain_code_gives():
         assert alpha(answers) == pytest.approx(plain_alpha(answers))
         first, second = generator.choice(list("abc"), (2, 23)).tolist()
         observed = sum(a == b for a, b in zip(first, second, strict=True)) / 23
-        expected = sum(first.count(one) * second.count(one) for one in "abc") / 23**2
+        expected = sum(first.count(answer) * second.count(answer) for answer in "abc") / 23**2
         assert kappa(first, second) == pytest.approx((observed - expected) / (1 - expected))
 
 
 def test_labels_are_those_of_figure_2():
-    found = labels([FRUIT, WARS, Pattern("shallow", "again", (1, 4, 5))], range(1, 7))
-    assert found == {1: "shallow", 2: "semantic", 3: "both", 4: "shallow", 5: "shallow", 6: "not covered"}
+    by_rank = labels([FRUIT, WARS, Pattern("shallow", "again", (1, 4, 5))], range(1, 7))
+    assert by_rank == {1: "shallow", 2: "semantic", 3: "both", 4: "shallow", 5: "shallow", 6: "not covered"}
     assert labels([], [1, 2]) == {1: "not covered", 2: "not covered"}
 
 
@@ -695,19 +698,19 @@ def test_people_are_held_against_each_other(study):
     write(study, "Ada", A, [FRUIT, WARS])  # 1 shallow, 2 semantic, 3 both, 4 shallow, 25 semantic
     write(study, "Ben", A, [Pattern("shallow", "mine", (1, 2, 3, 4, 5))])
     write(study, "Ada", B, [FRUIT])  # which Ben did not do
-    found = measure_agreement(study)
-    assert found.people == {"Ada": 2, "Ben": 1}
-    coverage, kind = found.pairs
+    agreement = measure_agreement(study)
+    assert agreement.people == {"Ada": 2, "Ben": 1}
+    coverage, kind = agreement.pairs
     assert (coverage.question, coverage.first, coverage.second) == ("coverage", "Ada", "Ben")
     assert (coverage.prefixes, coverage.memories) == (25, 1)
     assert coverage.agreement == 23 / 25
     assert coverage.kappa == pytest.approx((23 / 25 - 0.68) / (1 - 0.68))  # both cover 5 of 25
     assert (kind.prefixes, kind.agreement, kind.kappa) == (4, 0.5, 0.0)
-    assert [one.question for one in found.alphas] == ["coverage", "kind"]
-    assert found.alphas[0].alpha == pytest.approx(
+    assert [alpha.question for alpha in agreement.alphas] == ["coverage", "kind"]
+    assert agreement.alphas[0].alpha == pytest.approx(
         plain_alpha([[1] * 4 + [1, 0] + [0] * 19, [1] * 4 + [0, 1] + [0] * 19])
     )
-    assert (found.alphas[0].prefixes, found.alphas[1].prefixes) == (25, 4)
+    assert (agreement.alphas[0].prefixes, agreement.alphas[1].prefixes) == (25, 4)
 
 
 def test_people_are_held_against_programs(study):
@@ -720,13 +723,13 @@ def test_people_are_held_against_programs(study):
         ("llm:small", 1, 1, "semantic", [1, 3, 4]),
     ]
     find_by_machine(study, rows)
-    found = {(pair.question, pair.second): pair for pair in measure_agreement(study).pairs}
-    assert set(found) == set(itertools.product(("coverage", "kind"), ("machine", "llm:small")))
-    machine = found["coverage", "machine"]
+    pairs = {(pair.question, pair.second): pair for pair in measure_agreement(study).pairs}
+    assert set(pairs) == set(itertools.product(("coverage", "kind"), ("machine", "llm:small")))
+    machine = pairs["coverage", "machine"]
     assert (machine.memories, machine.prefixes, machine.agreement) == (2, 50, 47 / 50)  # of B it says: not covered
-    assert found["coverage", "llm:small"].kappa == 1
-    assert found["coverage", "llm:small"].memories == 1
-    assert (found["kind", "llm:small"].agreement, found["kind", "llm:small"].kappa) == (0, 0)
+    assert pairs["coverage", "llm:small"].kappa == 1
+    assert pairs["coverage", "llm:small"].memories == 1
+    assert (pairs["kind", "llm:small"].agreement, pairs["kind", "llm:small"].kappa) == (0, 0)
     assert measure_agreement(study).alphas == []
     study.finish("labels", {}, seconds=1.0, annotator="llm:small", without_pattern=["L0.0", "L2.0"])
     assert {pair.second: pair.memories for pair in measure_agreement(study).pairs[:2]} == {"machine": 2, "llm:small": 2}
@@ -770,9 +773,9 @@ def test_the_command_writes_reads_and_compares(study):
     assert "coverage" in shown
     assert "100%" in shown
     assert "Krippendorff's alpha 1.00 over 25 prefixes of 1 memories" in shown
-    told = json.loads(run(study, "--json").stdout)
-    assert told == json.loads(json.dumps(asdict(annotate(study.folder))))
-    assert told["concord"]["pairs"][0]["kappa"] == 1
+    summary = json.loads(run(study, "--json").stdout)
+    assert summary == json.loads(json.dumps(asdict(annotate(study.folder))))
+    assert summary["concord"]["pairs"][0]["kappa"] == 1
 
 
 def test_json_says_where_the_sheet_is_and_what_was_read(study):

@@ -124,10 +124,12 @@ def test_hostile_tokens_do_not_reach_the_terminal(tmp_path, tokenizer):
     tiny.make("llama").save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     file = tmp_path / "tokenizer.json"
-    made = json.loads(file.read_text())
-    made["added_tokens"].append({**made["added_tokens"][0], "id": 66, "content": "\x1b[31m[bold]\u202e<script>"})
-    made["model"]["vocab"] = {token: i for token, i in made["model"]["vocab"].items() if i != 66}
-    file.write_text(json.dumps(made))
+    contents = json.loads(file.read_text())
+    contents["added_tokens"].append(
+        {**contents["added_tokens"][0], "id": 66, "content": "\x1b[31m[bold]\u202e<script>"}
+    )
+    contents["model"]["vocab"] = {token: i for token, i in contents["model"]["vocab"].items() if i != 66}
+    file.write_text(json.dumps(contents))
     result = CliRunner().invoke(app, ["trace", str(tmp_path), "a\x1b[31m[bold]\u202e<script>b"])
     assert result.exit_code == 0, result.output
     assert "<001B>[31m[bold]<202E><script>" in result.stdout

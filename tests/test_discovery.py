@@ -59,12 +59,12 @@ def test_an_ordinary_model_just_works(name, caplog):
 
 @pytest.mark.parametrize("name", tiny.sweep(tiny.TABLE))
 def test_discovery_finds_what_the_table_says(name):
-    made = tiny.make(name)
-    known, found = read(made), MemoryModel(made, None, discover(made), discovered=True)
-    assert found.memories == known.memories
-    assert all(finding.holds for finding in check(found))
+    hf_model = tiny.make(name)
+    known, discovered = read(hf_model), MemoryModel(hf_model, None, discover(hf_model), discovered=True)
+    assert discovered.memories == known.memories
+    assert all(finding.holds for finding in check(discovered))
     for layer in range(known.layers):
-        ours, theirs = known.keys(layer), found.keys(layer)
+        ours, theirs = known.keys(layer), discovered.keys(layer)
         pairs = zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]
         assert all(bool((a == b).all()) for a, b in pairs)
 
@@ -137,11 +137,11 @@ def test_a_block_that_cannot_be_read_is_not_left_out():
 def test_a_large_residual_hides_nothing(dtype, size, monkeypatch):
     """One dimension far larger than the rest must not make a wrong residual look right."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    made = tiny.make("llama")
-    made.get_input_embeddings().weight.data[:, 0] = size
-    made = made.to(dtype)
-    made.config.model_type = "my_llama"
-    family = discover(made)
+    hf_model = tiny.make("llama")
+    hf_model.get_input_embeddings().weight.data[:, 0] = size
+    hf_model = hf_model.to(dtype)
+    hf_model.config.model_type = "my_llama"
+    family = discover(hf_model)
     assert {(block.residual, block.scale) for block in family.blocks} == {("in:post_attention_layernorm", 1.0)}
 
 

@@ -57,9 +57,9 @@ def resaved(folder, change, shape="paper"):
     return folder
 
 
-def refusal(source, **asked):
+def refusal(source, **options):
     with pytest.raises(SourceError) as caught:
-        ffscope.load(source, "cpu", **asked)
+        ffscope.load(source, "cpu", **options)
     assert "\n" not in str(caught.value)
     assert "Traceback" not in str(caught.value)
     return str(caught.value)
@@ -91,13 +91,13 @@ def test_every_layer_is_fairseqs(model, expected):
 def test_padding_is_seen_as_fairseq_sees_it(model, expected):
     ids = expected["padded_tokens"]
     present = ids != 1
-    found = model.model(ids).logits
-    torch.testing.assert_close(found, expected["padded_log_probs"], **EXACT)  # at the padding too
+    logits = model.model(ids).logits
+    torch.testing.assert_close(logits, expected["padded_log_probs"], **EXACT)  # at the padding too
     masked = model.model(ids.masked_fill(~present, 4), attention_mask=present.long()).logits
-    torch.testing.assert_close(masked[present], found[present], **EXACT)
+    torch.testing.assert_close(masked[present], logits[present], **EXACT)
     before = model.model(torch.cat([torch.ones_like(ids), ids], 1)).logits  # where padding has nothing else to look at
     assert before.isfinite().all()
-    torch.testing.assert_close(before[:, ids.shape[1] :][present], found[present], **EXACT)
+    torch.testing.assert_close(before[:, ids.shape[1] :][present], logits[present], **EXACT)
 
 
 def test_words_get_fairseqs_ids(shape, model):
@@ -136,8 +136,8 @@ def test_text_is_put_behind_the_symbol_that_inference_puts_it_behind():
 
 
 def test_a_checkpoint_is_read_in_its_own_precision_where_that_is_asked(tmp_path):
-    made = convert(str(GOLDEN / "half"), tmp_path / "half")
-    assert made.dtype == torch.float16
+    converted = convert(str(GOLDEN / "half"), tmp_path / "half")
+    assert converted.dtype == torch.float16
     assert read_model(str(GOLDEN / "half"), device="cpu", dtype="float32").dtype == torch.float32
 
 
@@ -155,10 +155,10 @@ def test_what_is_converted_loads_without_the_checkpoint(shape, model, expected, 
 
 
 def test_the_command_converts_and_refuses_to_write_over_something(tmp_path):
-    asked = ["convert", str(GOLDEN / "paper"), "--out", str(tmp_path / "made")]
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    arguments = ["convert", str(GOLDEN / "paper"), "--out", str(tmp_path / "made")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "made").iterdir()}
-    again = CliRunner().invoke(app, asked)
+    again = CliRunner().invoke(app, arguments)
     assert again.exit_code != 0
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "made").iterdir()} == before
     assert [file.name for file in tmp_path.iterdir()] == ["made"]
@@ -181,9 +181,9 @@ def test_a_file_that_is_cut_short_is_told(name, part, tmp_path):
     file = copy_of(name, tmp_path) / "model.pt"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(len(whole) * part)])
-    said = refusal(tmp_path)
-    assert "model.pt" in said
-    assert "Download it again" in said
+    message = refusal(tmp_path)
+    assert "model.pt" in message
+    assert "Download it again" in message
 
 
 def test_a_missing_dictionary_is_told_and_check_does_without(tmp_path):
@@ -200,13 +200,13 @@ def test_a_dictionary_of_another_size_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [("word", "Expected a word and its count"), ("", "Expected a word and its count"), ("the 5", "repeats 'the'")],
 )
-def test_a_damaged_dictionary_is_told(line, said, tmp_path):
+def test_a_damaged_dictionary_is_told(line, message, tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     file.write_text("the 9\n" + line + "\n", encoding="utf-8")
-    assert said in refusal(tmp_path)
+    assert message in refusal(tmp_path)
     file.write_bytes(b"\xff\xfe 3\n")
     assert "not UTF-8" in refusal(tmp_path)
 
@@ -214,11 +214,11 @@ def test_a_damaged_dictionary_is_told(line, said, tmp_path):
 class Evil:
     """Would make a file if anybody called what it names."""
 
-    def __init__(self, call, *given):
-        self.call, self.given = call, given
+    def __init__(self, call, *args):
+        self.call, self.args = call, args
 
     def __reduce__(self):
-        return self.call, self.given
+        return self.call, self.args
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -231,9 +231,9 @@ def test_a_pickle_that_would_run_something_is_refused_unopened(call, named, wher
     evil = Evil(call, *((f"open({str(trace)!r}, 'w')",) if call is eval else (str(trace), "w")[: 1 + (call is open)]))
     held[where] = {"x": evil, **(held[where] if where == "model" else {})}
     torch.save(held, file, _use_new_zipfile_serialization=not old)
-    said = refusal(tmp_path)
-    assert named in said
-    assert "not opened" in said
+    message = refusal(tmp_path)
+    assert named in message
+    assert "not opened" in message
     assert not trace.exists()
 
 
@@ -269,42 +269,42 @@ def test_arguments_that_are_not_there_or_not_handled_are_told(tmp_path):
         held.update(args=None, cfg=None)
 
     assert "has no model arguments" in refusal(resaved(tmp_path / "1", without_arguments))
-    said = refusal(resaved(tmp_path / "2", lambda held: setattr(held["args"], "decoder_learned_pos", True)))
-    assert "decoder_learned_pos=True, which is not supported" in said
+    message = refusal(resaved(tmp_path / "2", lambda held: setattr(held["args"], "decoder_learned_pos", True)))
+    assert "decoder_learned_pos=True, which is not supported" in message
     assert "'swish'" in refusal(resaved(tmp_path / "3", lambda held: setattr(held["args"], "activation_fn", "swish")))
     long = refusal(resaved(tmp_path / "5", lambda held: setattr(held["args"], "activation_fn", "x\x1b" * 10_000)))
     assert len(long) < 1000
     assert "\x1b" not in long
-    said = refusal(resaved(tmp_path / "4", lambda held: setattr(held["args"], "decoder_attention_heads", 5)))
-    assert "divisor of its width 32" in said
+    message = refusal(resaved(tmp_path / "4", lambda held: setattr(held["args"], "decoder_attention_heads", 5)))
+    assert "divisor of its width 32" in message
 
 
 def test_weights_that_are_not_the_models_are_told(tmp_path):
     name = "decoder.layers.1.fc2.weight"
-    said = refusal(resaved(tmp_path / "1", lambda held: held["model"].pop(name)))
-    assert "lacks 1 weights, such as layers.1.fc2.weight" in said
-    said = refusal(
+    message = refusal(resaved(tmp_path / "1", lambda held: held["model"].pop(name)))
+    assert "lacks 1 weights, such as layers.1.fc2.weight" in message
+    message = refusal(
         resaved(tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.w_resid": torch.ones(3)}))
     )
-    assert "that the model does not use, such as layers.0.w_resid" in said
-    said = refusal(resaved(tmp_path / "3", lambda held: held["model"].update({name: torch.ones(32, 47)})))
-    assert "(32, 47). Expected (32, 48)" in said
-    said = refusal(
+    assert "that the model does not use, such as layers.0.w_resid" in message
+    message = refusal(resaved(tmp_path / "3", lambda held: held["model"].update({name: torch.ones(32, 47)})))
+    assert "(32, 47). Expected (32, 48)" in message
+    message = refusal(
         resaved(tmp_path / "4", lambda held: held["model"].pop("decoder.embed_tokens.embeddings.0.0.weight"))
     )
-    assert "no adaptive inputs" in said
+    assert "no adaptive inputs" in message
     tied = "decoder.adaptive_softmax.head.word_proj.weight"
-    said = refusal(resaved(tmp_path / "5", lambda held: held["model"].update({tied: held["model"][tied] + 1})))
-    assert "but they differ" in said
+    message = refusal(resaved(tmp_path / "5", lambda held: held["model"].update({tied: held["model"][tied] + 1})))
+    assert "but they differ" in message
 
 
 def test_a_final_norm_of_an_early_version_is_left_out_as_fairseq_does(tmp_path):
     def early(held):
         held["model"]["decoder.version"] = torch.tensor([2.0])
 
-    found = ffscope.load(resaved(tmp_path, early, "untied"), "cpu")
-    assert found.model.config.final_norm is False
-    assert found.model.layer_norm is None
+    model = ffscope.load(resaved(tmp_path, early, "untied"), "cpu")
+    assert model.model.config.final_norm is False
+    assert model.model.layer_norm is None
 
 
 def test_references_in_a_tree_are_followed(tmp_path):
@@ -336,18 +336,18 @@ def test_a_word_that_is_given_again_has_the_later_id(tmp_path):
 def repacked(folder, packed, shape="untied"):
     """A checkpoint whose archive has some members deflated."""
     file = copy_of(shape, folder) / "model.pt"
-    with zipfile.ZipFile(GOLDEN / shape / "model.pt") as held, zipfile.ZipFile(file, "w") as made:
+    with zipfile.ZipFile(GOLDEN / shape / "model.pt") as held, zipfile.ZipFile(file, "w") as out:
         for member in held.infolist():
             kind = zipfile.ZIP_DEFLATED if packed(member.filename) else zipfile.ZIP_STORED
-            made.writestr(member.filename, held.read(member), compress_type=kind)
+            out.writestr(member.filename, held.read(member), compress_type=kind)
     return folder
 
 
 @pytest.mark.parametrize("packed", [lambda name: True, lambda name: name.endswith("data/3")])
 def test_numbers_that_are_packed_are_unpacked(packed, tmp_path):
     expected = load_file(GOLDEN / "untied" / "expected.safetensors")
-    found = ffscope.load(repacked(tmp_path, packed), "cpu").trace({"input_ids": expected["tokens"]})
-    torch.testing.assert_close(found.logits, expected["log_probs"], **EXACT)
+    trace = ffscope.load(repacked(tmp_path, packed), "cpu").trace({"input_ids": expected["tokens"]})
+    torch.testing.assert_close(trace.logits, expected["log_probs"], **EXACT)
 
 
 def test_a_number_that_is_not_what_was_written_is_told(tmp_path):
@@ -374,8 +374,8 @@ def test_options_may_be_words(tmp_path):
     def words(held):
         held["cfg"]["model"].update(no_scale_embedding="false", decoder_attention_heads="4", scale_fc="False")
 
-    found = ffscope.load(resaved(tmp_path, words, "untied"), "cpu").model.config
-    assert (found.scale_embedding, found.num_attention_heads) == (True, 4)
+    config = ffscope.load(resaved(tmp_path, words, "untied"), "cpu").model.config
+    assert (config.scale_embedding, config.num_attention_heads) == (True, 4)
 
 
 def test_what_works_at_inference_too_is_refused(tmp_path):

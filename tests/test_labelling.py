@@ -47,11 +47,11 @@ def folder(tmp_path):
     return write_study(tmp_path / "study")
 
 
-def ask(folder, server, *, timeout=20.0, retries=3, url=None, model=None, **asked):
+def ask(folder, server, *, timeout=20.0, retries=3, url=None, model=None, **options):
     """Label a study's memories."""
     wishes = {"timeout": timeout, "retries": retries}
     with Study.adding(folder) as study, Endpoint(url or server.url, model=model, **wishes) as endpoint:
-        return label(study, endpoint, **asked)
+        return label(study, endpoint, **options)
 
 
 def rows(folder):
@@ -84,7 +84,7 @@ def test_labels_stand_beside_the_other_rows(folder, server):
 
 def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_triggers(folder):
     study = Study.open(folder)
-    subjects = {tuple(one.memory): one for one in read_tasks(study, _draw(study, 10, 0), seed=0)}
+    subjects = {tuple(task.memory): task for task in read_tasks(study, _draw(study, 10, 0), seed=0)}
     long, short, few = subjects[1, 0], subjects[0, 1], subjects[0, 2]
     assert list(long.shown) == list(range(1, 26))
     assert len(long.held_back) == len(long.others) == 10
@@ -96,7 +96,7 @@ def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_
     triggers = pq.read_table(folder / "triggers.parquet").to_pylist()
     own = {row["sentence"] for row in triggers if (row["layer"], row["memory"]) == (1, 0)}
     free = [row["text"] for row in sentences if row["sentence"] not in own and not row["held_out"]]
-    others = [one for seed in range(9) for one in read_tasks(study, [long.memory], seed=seed)[0].others]
+    others = [other for seed in range(9) for other in read_tasks(study, [long.memory], seed=seed)[0].others]
     for other in others:
         assert any(text.startswith(other.replace("«", "").replace("»", "")) for text in free)
 
@@ -114,9 +114,9 @@ def test_any_number_of_workers_and_a_restart_give_the_same_file(tmp_path, server
         ask(folder, server, workers=workers)
         written.append((folder / "patterns.parquet").read_bytes())
     assert written[0] == written[1]
-    asked = len(server.questions)
+    question_count = len(server.questions)
     labels = ask(folder, server)
-    assert len(server.questions) == asked
+    assert len(server.questions) == question_count
     assert (labels.cost.paid, labels.cost.cached.requests) == (Tokens(), 9)
     assert (folder / "patterns.parquet").read_bytes() == written[0]
     assert Study.open(folder).manifest["stages"]["labels"]["requests"] == 9
@@ -361,9 +361,9 @@ def test_what_is_meant_is_read(text):
 
 def test_answers_are_held_to_what_may_be_written():
     many = [{**PATTERN, "description": f"{number}\x1b[31m\u202e {'long ' * 99}"} for number in range(9)]
-    found = read_patterns(json.dumps({"patterns": many}), range(1, 4))
-    assert len(found) == 6
-    assert all(len(pattern.description) <= 200 and pattern.description.isprintable() for pattern in found)
+    patterns = read_patterns(json.dumps({"patterns": many}), range(1, 4))
+    assert len(patterns) == 6
+    assert all(len(pattern.description) <= 200 and pattern.description.isprintable() for pattern in patterns)
     assert read_fits('{"fits": {"1": [2, 9], "2": []}}', patterns=2, prefixes=3) == [{2}, set()]
     for wrong in (
         "{}",
@@ -424,14 +424,14 @@ def test_the_key_is_nowhere_but_in_the_request(folder, server, caplog, monkeypat
             {"error": {"message": "query-secret pass word-secret"}},
         )
         ask(folder, server, url=address, seed=4)
-    said = str(raised.value)
+    message = str(raised.value)
     files = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     for secret in (KEY, "word-secret", "someone"):
         assert secret.encode() not in files
         assert secret not in caplog.text
-        assert secret not in said
+        assert secret not in message
     assert b"query-secret" not in files
-    assert "query-secret" not in said
+    assert "query-secret" not in message
     assert KEY not in repr(Address.parse(server.url))
     monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "sk-bad\nkey")
     with pytest.raises(LabellerError, match="contains characters that a key cannot have") as raised:
@@ -538,14 +538,14 @@ def quick(monkeypatch):
 
 def test_a_batch_gives_the_same_labels_as_single_questions(tmp_path, server, quick):
     singly, together = write_study(tmp_path / "singly"), write_study(tmp_path / "together")
-    told = []
+    events = []
     first = ask(singly, server)
-    second = ask(together, server, batch=True, progress=told.append)
+    second = ask(together, server, batch=True, progress=events.append)
     assert (singly / "patterns.parquet").read_bytes() == (together / "patterns.parquet").read_bytes()
     assert (first.cost, first.patterns) == (second.cost, second.patterns)
     assert len(server.batches) == 2  # labels, then their tests
-    assert {one["completion_window"] for one in server.batches.values()} == {"24h"}
-    assert "answers of batch batch_1 (in_progress)" in {progress.unit for progress in told}
+    assert {batch["completion_window"] for batch in server.batches.values()} == {"24h"}
+    assert "answers of batch batch_1 (in_progress)" in {progress.unit for progress in events}
     again = ask(together, server, batch=True)
     assert (again.cost.paid, again.cost.cached.requests, len(server.batches)) == (Tokens(), 9, 2)
     assert ask(together, server).cost.paid == Tokens()  # one cache for both ways
@@ -664,10 +664,10 @@ def test_cost():
 
 
 def test_progress_tells_the_cost(folder, server):
-    told = []
-    ask(folder, server, price=Price(1.0, 1.0), progress=told.append)
-    assert [progress.done for progress in told] == [0, 1, 2, 3, 4, 5]
-    assert told[-1].unit == "memories (9 requests, 1,300 tokens in, 130 out, 0.0014 paid)"
+    events = []
+    ask(folder, server, price=Price(1.0, 1.0), progress=events.append)
+    assert [progress.done for progress in events] == [0, 1, 2, 3, 4, 5]
+    assert events[-1].unit == "memories (9 requests, 1,300 tokens in, 130 out, 0.0014 paid)"
 
 
 def test_it_says_what_is_missing(folder, server):

@@ -206,8 +206,8 @@ def test_what_is_kept_survives_changes_in_place():
     model = read(tiny.make("falcon"))
     trace = model.trace(IDS)
     part = model.layer(0).parts[0]
-    made = trace.coefficients[0] @ part.values() + model.layer(0).block.mlp.dense_4h_to_h.bias
-    torch.testing.assert_close(trace.update[0], made, atol=1e-5, rtol=1e-5)
+    update = trace.coefficients[0] @ part.values() + model.layer(0).block.mlp.dense_4h_to_h.bias
+    torch.testing.assert_close(trace.update[0], update, atol=1e-5, rtol=1e-5)
 
 
 def test_text_gets_bos_and_ids_do_not(tokenizer):
@@ -249,10 +249,10 @@ def test_positions_may_be_any_numbers():
     expected = model.trace(IDS).coefficients
     for positions in ((p for p in (0, 1)), np.array([0, 1]), [np.int64(0), 1]):
         with model.edit(zero=Memory(0, 3), scale={"L1.3": 2}, positions=positions):
-            found = model.trace(IDS).coefficients
-        assert (found[0][:, :2, 3] == 0).all()
-        assert not torch.equal(found[1][:, :2, 3], expected[1][:, :2, 3])
-        assert torch.equal(found[0][:, 2:, 3], expected[0][:, 2:, 3])
+            coefficients = model.trace(IDS).coefficients
+        assert (coefficients[0][:, :2, 3] == 0).all()
+        assert not torch.equal(coefficients[1][:, :2, 3], expected[1][:, :2, 3])
+        assert torch.equal(coefficients[0][:, 2:, 3], expected[0][:, 2:, 3])
 
 
 def test_values_are_the_models_own_and_ask_for_no_gradient(model):

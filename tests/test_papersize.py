@@ -75,9 +75,9 @@ def test_pages_answer_within_a_tenth_of_a_second(served, path):
     assert _best(served[1], path) < PAGE
 
 
-@pytest.mark.parametrize("asked", f"{WORDS} {MEASURES}".split())
-def test_search_answers_within_three_tenths(served, asked):
-    assert _best(served[1], f"/search.json?{asked}") < SEARCH
+@pytest.mark.parametrize("query", f"{WORDS} {MEASURES}".split())
+def test_search_answers_within_three_tenths(served, query):
+    assert _best(served[1], f"/search.json?{query}") < SEARCH
 
 
 def test_frequent_words_too(served, study):

@@ -111,7 +111,7 @@ def expected_shares(study):
 
 
 def test_an_installed_stage_is_everywhere(installed, study):
-    top_help, stage_help, wrote, _, found, listed, _ = installed["outputs"]
+    top_help, stage_help, wrote, _, search_output, listed, _ = installed["outputs"]
     assert "documents" in top_help
     assert "largest share of a memory's triggers" in stage_help
     assert "one_document.parquet" in wrote
@@ -120,7 +120,7 @@ def test_an_installed_stage_is_everywhere(installed, study):
     assert shares == pytest.approx(expected_shares(study))
     assert "Triggers of a memory that come from one document" in study.path("report.html").read_text()
     assert "one_document" in json.loads(study.path("summary.json").read_text())
-    best = json.loads(found)["rows"][0]["measures"]["one_document"]
+    best = json.loads(search_output)["rows"][0]["measures"]["one_document"]
     assert best == pytest.approx(max(shares.values()))
     assert "one_document" in listed
 
@@ -148,10 +148,10 @@ class Point(EntryPoint):
     """An entry point that gives what a test says."""
 
     def load(self):
-        given = GIVEN[self.value]
-        if isinstance(given, Exception):
-            raise given
-        return given
+        loaded = ENTRY_POINTS[self.value]
+        if isinstance(loaded, Exception):
+            raise loaded
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -181,12 +181,12 @@ def fresh(*measures, name="fresh", source="mine", column="int32", **more):
 
 
 def measure(name, kind="real", **more):
-    made = Measure(name, "M", "real", "mine.layer", "M", **more)
-    object.__setattr__(made, "kind", kind)  # of any kind, which the tests' checker of types would not let pass
-    return made
+    instance = Measure(name, "M", "real", "mine.layer", "M", **more)
+    object.__setattr__(instance, "kind", kind)  # of any kind, which the tests' checker of types would not let pass
+    return instance
 
 
-GIVEN = {
+ENTRY_POINTS = {
     "broken": RuntimeError("no such <thing>"),
     "other": "a text",
     "taken": fresh(name="values"),
@@ -327,9 +327,9 @@ def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(stu
     with reading(study.folder) as tables:
         monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
         fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
-        found = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
-        assert found.count == list(fired.values()).count(False)
-        assert all("lost" not in match.measures for match in found.rows)
-        assert {type(match.measures["half"]) for match in found.rows} <= {float}
+        results = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
+        assert results.count == list(fired.values()).count(False)
+        assert all("lost" not in match.measures for match in results.rows)
+        assert {type(match.measures["half"]) for match in results.rows} <= {float}
         assert 0 <= layer_rows(tables)[0]["often"] <= 1
     assert "The measure lost of the stage triggers_too is left out" in caplog.text

@@ -40,11 +40,11 @@ def test_a_folder_without_a_tokenizer(tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "mixtral", "vit", "gemma3"])
 def test_the_class_that_was_saved_is_the_class_that_loads(tmp_path, name):
-    made = tiny.make(name)
-    made.save_pretrained(tmp_path)
+    saved = tiny.make(name)
+    saved.save_pretrained(tmp_path)
     loaded = load(tmp_path).model
-    assert type(loaded) is type(made)
-    assert all(torch.equal(a, b) for a, b in zip(made.parameters(), loaded.parameters(), strict=True))
+    assert type(loaded) is type(saved)
+    assert all(torch.equal(a, b) for a, b in zip(saved.parameters(), loaded.parameters(), strict=True))
 
 
 def test_an_encoder_without_a_head_loads(tmp_path):
