@@ -79,7 +79,7 @@ def run_command(command: str) -> str:
 
 
 def run_block(block: Block, names: dict[str, Any]) -> tuple[str, ...]:
-    """Run a block; gives the lines that a console block should have, or those that a Python block prints."""
+    """Run a block; returns the lines that a console block should have, or those that a Python block prints."""
     if block.language == "python":
         with redirect_stdout(io.StringIO()) as printed:
             exec(compile(block.text, str(block), "exec"), names)

@@ -65,7 +65,7 @@ def digest(content):
 
 
 def settled(content):
-    """The same without what differs from run to run; a command's options are sorted, since their order means nothing."""
+    """The content without what differs from run to run; a command's options are sorted, since their order means nothing."""
     if isinstance(content, dict):
         return {
             name: sorted(shlex.split(value)) if name == "command" and "--" in str(value) else settled(value)
@@ -76,13 +76,13 @@ def settled(content):
 
 
 def by_key(content):
-    """One digest for every key of a page's JSON, so that an added key is told from a changed one."""
+    """One digest for every key of a page's JSON, so that an added key differs from a changed one."""
     content = settled(content)
     return {name: digest(value) for name, value in content.items()} if isinstance(content, dict) else digest(content)
 
 
 def ffscope(command):
-    """One command; gives what it printed."""
+    """Run one command and return what it printed."""
     result = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False)
     assert result.exit_code == 0, f"{command}: {result.output}"
     return result.stdout
@@ -139,7 +139,7 @@ def served(study, model=None):
 
 
 def files_of(study):
-    """Tables by their rows and schemas, JSON by what it says, the report without its machine's own."""
+    """Digests of tables by rows and schemas, of JSON by content, and of the report without what depends on the machine."""
     digests = {}
     for path in sorted(Path(study).rglob("*")):
         name = path.relative_to(study).as_posix()
@@ -160,13 +160,13 @@ def files_of(study):
 
 
 def report_text(page):
-    """A report up to how it was made: settings, stages and versions are in the manifest, and the figures in their files."""
+    """A report without its last section and figures: the manifest and the figures' files have these."""
     page = re.sub(r"data:image/svg[^\"]*", "", page)
     return page[: page.index("How to reproduce it")]
 
 
 def pages_of(study, model):
-    """The JSON of every page, and what the model answers."""
+    """The JSON of every page, and the responses of the live model."""
     paths = [("/index.json", {}), ("/live.json", {}), ("/annotate.json", {"annotator": "ada"})]
     paths += [("/annotate/figure.json", {"annotator": "ada"}), ("/context.json", {"sentence": 1})]
     paths += [("/search.json", params) for params in SEARCHES]
@@ -262,7 +262,7 @@ def options():
 
 
 def make(tokenizer):
-    """Every study, in the present folder."""
+    """Make every study, in the working folder."""
     digests = {"options": options()}
     write_corpus(Path("text.jsonl"), 60, hostile=True)
     for name, (family, commands) in STUDIES.items():

@@ -1,4 +1,4 @@
-"""A study of the paper's size, made by code and not by a model: 16 layers × 4,096 memories, 50 triggers each."""
+"""A synthetic study of the paper's size, made without a model: 16 layers × 4,096 memories, 50 triggers each."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Studies in which it is known what memories fire on: coefficients made by hand over natural text."""
+"""Studies with known patterns: artificial coefficients over natural text."""
 
 import json
 import re
@@ -40,7 +40,7 @@ class Planted:
 
 
 def make_tokenizer(texts, size=4000):
-    """A byte-level tokenizer of natural text, learnt from it."""
+    """A byte-level tokenizer trained on the texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -101,7 +101,7 @@ class Streams:
         self.long = np.array([len(words) >= 5 for words in self.words])  # these have said something
 
     def triggers(self, fires, purity):
-        """The triggers of a memory that fires on some prefixes, and here and there on others; and which of them it is made for."""
+        """The triggers of a memory that fires on some prefixes and occasionally on others, and their coefficients."""
         coefficient = self.generator.random(len(self.sentence))
         chosen = np.flatnonzero(fires)
         if len(chosen):
@@ -114,7 +114,7 @@ class Streams:
         return best, coefficient[best]
 
     def frequent(self, least, most):
-        """Words that end so many prefixes, at random."""
+        """Words that end `least` to `most` prefixes, in random order."""
         good = [
             word
             for word, count in zip(*self.lasts, strict=True)
@@ -124,7 +124,7 @@ class Streams:
 
 
 def plant(folder, *, seed=0, sentences=6000, each=12, nothing=12, topics=True):
-    """A study with `each` memories of every kind, and some that fire on nothing in particular; gives it and what was planted."""
+    """A study with `each` memories of every kind, and some that fire on nothing in particular; returns it and what was planted."""
     generator = np.random.default_rng(seed)
     corpus, texts = _shuffled(folder.with_suffix(".jsonl"), generator)
     tokenizer = make_tokenizer(texts[:2000])
@@ -269,7 +269,7 @@ def _nothing(streams, generator):
 
 
 def score(planted, rows):
-    """Recall and precision by kind, recall by what was planted, and the share of memories of nothing that were given something."""
+    """Recall and precision by kind, recall by planted pattern, and the share of memories without one that were given one."""
     by_memory = {}
     for row in rows:
         by_memory.setdefault(row["memory"], []).append(row)

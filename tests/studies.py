@@ -31,7 +31,7 @@ def write_corpus(file, documents=60, hostile=False):
 
 @contextmanager
 def undrawn():
-    """Figures are their names here: drawing them takes longer than all else of a small study."""
+    """Replaces figures by their names: drawing takes longer than the rest of a small study."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffscope.report.drawn_figure.draw", lambda name, _: DrawnFigure(name, None, name, {}))
         patch.setattr(DrawnFigure, "svg", lambda self: self.name)
@@ -48,7 +48,7 @@ def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **opt
 
 
 def copy_of(study, folder):
-    """A study of one's own, to be changed."""
+    """A copy of a study, which a test may change."""
     return Study.open(shutil.copytree(study.folder, folder / "study"))
 
 

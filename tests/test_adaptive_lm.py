@@ -55,14 +55,14 @@ def test_probabilities_add_up_to_one(hf_model):
 @torch.no_grad()
 @pytest.mark.parametrize("count", [1, 2, 10, 40, 66, 67, 100])
 @pytest.mark.parametrize("size", [0.0, 0.1, 2.0, 40.0])
-def test_the_likeliest_words_are_those_of_the_whole_distribution(hf_model, count, size):
+def test_the_top_words_are_those_of_the_whole_distribution(hf_model, count, size):
     some = states(hf_model, size=size)
     assert torch.equal(hf_model.adaptive_softmax.top(some, count), ranked(hf_model.adaptive_softmax(some), count))
 
 
 @torch.no_grad()
-def test_of_equal_words_the_lower_id_comes_first(hf_model):
-    """All words of a band are alike where their rows are."""
+def test_equal_words_are_ranked_by_id(hf_model):
+    """Words of a band have equal logits if their rows are equal."""
     for parameter in hf_model.adaptive_softmax.parameters():
         parameter.zero_()
     for parameter in hf_model.embed_tokens.parameters():
@@ -87,7 +87,7 @@ def test_a_few_words_have_the_log_probabilities_of_the_whole_distribution(hf_mod
     tokens = torch.randint(tiny.VOCAB, (len(some), 7), generator=torch.Generator().manual_seed(4))
     expected = hf_model.adaptive_softmax(some).gather(1, tokens)
     torch.testing.assert_close(hf_model.adaptive_softmax.log_probs_of(some, tokens), expected)
-    alone = hf_model.adaptive_softmax.log_probs_of(some, tokens.clamp_max(5))  # no tail is asked for
+    alone = hf_model.adaptive_softmax.log_probs_of(some, tokens.clamp_max(5))  # no tail is needed
     torch.testing.assert_close(alone, hf_model.adaptive_softmax(some).gather(1, tokens.clamp_max(5)))
 
 
@@ -102,7 +102,7 @@ def test_rows_of_the_unembedding_give_the_plain_product(hf_model):
 
 
 @torch.no_grad()
-def test_both_lenses_tell_the_likeliest_alone_as_they_do_in_full(hf_model):
+def test_both_lenses_give_the_same_top_tokens_with_and_without_all_logits(hf_model):
     model = ffscope.read(hf_model)
     some = torch.randn(300, 12, generator=torch.Generator().manual_seed(5))
     for name in ("norm", "raw"):
@@ -141,13 +141,13 @@ def test_why_adds_up_within_a_band_and_says_where_it_does_not(a, b):
 
 @torch.no_grad()
 def normaliser(hf_model, state, token):
-    """What a tail takes off its words beside what the head takes off all; the head itself nothing more."""
+    """The log-normaliser that a tail subtracts from its words in addition to the head's; 0 for the head."""
     band = sum(token >= cutoff for cutoff in hf_model.config.input_cutoffs)
     rows, widening = (part.weight for part in hf_model.embed_tokens.embeddings[band])
     return (state @ widening @ rows.T).logsumexp(-1).item() if band else 0.0
 
 
-def test_it_writes_text_as_step_by_step():
+def test_generated_text_is_that_of_single_passes():
     words = [*SYMBOLS, *(f"w{number}" for number in range(tiny.VOCAB - 4))]
     model = ffscope.read(tiny.make("adaptive_lm"), make_tokenizer(words, bos="</s>"))
     written = Live(model, bos=True).generate("w1 w2", new_tokens=5).before
@@ -191,7 +191,7 @@ def test_only_a_word_level_tokenizer_reads_words(tokenizer):
     assert not is_word_level(tokenizer)
 
 
-def test_many_unknown_words_are_told(tmp_path, caplog):
+def test_many_unknown_words_are_reported(tmp_path, caplog):
     (tmp_path / "text.txt").write_text("\n".join(f"the strange{n}, words{n}." for n in range(40)), encoding="utf-8")
     triggers(ffscope.load(PAPER, "cpu"), CorpusOptions(str(tmp_path / "text.txt")), tmp_path / "study")
     assert "67 % of the words are not in the model's dictionary" in caplog.text
@@ -202,7 +202,7 @@ def test_many_unknown_words_are_told(tmp_path, caplog):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """The paper's shape over made-up articles of its own words, by the command line."""
+    """A study of the paper's shape over random articles of its own words, made by the command line."""
     folder = tmp_path_factory.mktemp("paper")
     words = [line.split(" ")[0] for line in (PAPER / "dict.txt").read_text(encoding="utf-8").split("\n") if line]
     words = [word for word in words if word.isalpha()]
@@ -229,7 +229,7 @@ def test_a_run_makes_the_papers_study(study):
     assert 3 in texts["tokens"].to_pylist()[1]  # <unk> is its own word
 
 
-def test_a_study_of_a_checkpoint_goes_on_with_the_converted_model(study, tmp_path):
+def test_a_study_of_a_checkpoint_resumes_with_the_converted_model(study, tmp_path):
     corpus, converted = str(study.parent / "wiki.train.tokens"), str(tmp_path / "made")
     for arguments in (
         ["triggers", str(PAPER), "--corpus", corpus, "--out", str(tmp_path / "study")],

@@ -1,4 +1,4 @@
-"""The stages after the search, every number of their tables held against a plain computation (plain.py)."""
+"""The stages after the search, every number of their tables compared with a plain computation (plain.py)."""
 
 import copy
 import gc
@@ -169,7 +169,7 @@ def test_values_are_the_rows_of_the_output_projection_read_over_the_vocabulary(c
 
 
 @over(NORM + RAW)
-def test_agreement_holds_every_value_against_its_triggers(case):
+def test_agreement_compares_every_value_with_its_triggers(case):
     account = Account()
     assert [(row["layer"], row["memory"]) for row in case.rows["agreement"]] == sorted(case.triggers)
     for row in case.rows["agreement"]:
@@ -254,7 +254,7 @@ def test_examples_are_held_out_prefixes_with_the_models_own_prediction(case):
 
 
 def effective(sizes):
-    """How many of the largest sizes make nine tenths of their sum, and whether that is a close thing."""
+    """How many of the largest sizes make nine tenths of their sum, and whether rounding could change that."""
     total, held, count = sum(sizes), 0.0, 0
     for size in sorted(sizes, reverse=True):
         if held >= 0.9 * total:
@@ -283,7 +283,7 @@ def test_composition_counts_what_is_active_and_what_agrees_with_the_sum(case):
 
 
 def matching(value_logits, opposite_logits, coefficients, ff_top):
-    """How many memories promote a token, and for how many that is a close thing."""
+    """How many memories promote a token, and for how many rounding could change that."""
     matches = unsure = 0
     for m, logits, opposite in zip(coefficients, value_logits, opposite_logits, strict=True):
         promoted = logits if m > 0 else opposite
@@ -294,7 +294,7 @@ def matching(value_logits, opposite_logits, coefficients, ff_top):
 
 
 @over(NORM + RAW)
-def test_refinement_tells_whose_prediction_the_output_is(case):
+def test_refinement_says_which_component_determines_the_output(case):
     account = Account()
     for row, (place, example, layer) in zip(case.rows["refinement"], case.examples_by_layers, strict=True):
         assert (row["example"], row["layer"]) == (example, layer)
@@ -311,7 +311,7 @@ def test_refinement_tells_whose_prediction_the_output_is(case):
 
 
 @over(NORM + RAW)
-def test_the_last_layers_composition_cases_are_held_against_the_unembedding(case):
+def test_the_last_layers_composition_cases_are_compared_with_the_unembedding(case):
     bound = case.study.manifest["stages"]["refinement"]["related_above"]
     last = len(case.plain.layers) - 1
     composed = [row for row in case.rows["refinement"] if row["layer"] == last and row["case"] == "composition"]
@@ -325,7 +325,7 @@ def test_the_last_layers_composition_cases_are_held_against_the_unembedding(case
         assert row["related"] is (row["similarity"] > bound)
 
 
-def test_of_many_composition_cases_some_are_drawn(llama, whole, begun, monkeypatch):
+def test_large_numbers_of_composition_cases_are_sampled(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.refinement.SAMPLED", 1)
     analyse("refinement", llama, begun, **STAGE_OPTIONS)
     drawn, everyone = read_rows(Study.open(begun), "last_layer"), read_rows(whole, "last_layer")
@@ -439,7 +439,7 @@ def _interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_what_a_stopped_stage_made_with_other_settings_is_not_used(llama, whole, begun, monkeypatch):
+def test_partial_results_with_other_settings_are_not_used(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
     for stage, options, call in (
         ("mutation", {"mutation_memories": 7}, 3),
@@ -504,7 +504,7 @@ def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monk
     assert all(alike(read_rows(Study.open(begun), table), read_rows(whole, table)) for table in TABLES)
 
 
-def test_what_a_pass_held_is_let_go_before_the_next(llama, whole, begun, monkeypatch):
+def test_memory_of_a_pass_is_freed_before_the_next(llama, whole, begun, monkeypatch):
     views, most = weakref.WeakSet(), []
     states = example_pass._states
     monkeypatch.setattr(example_pass, "_states", lambda *args: most.append(len(views)) or states(*args))
@@ -529,7 +529,7 @@ def test_columns_are_those_of_the_schemas(whole):
         assert pq.read_schema(whole.path(f"{table}.parquet")).equals(SCHEMAS[f"{table}.parquet"])
 
 
-def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama, begun, caplog):
+def test_asking_for_more_memories_and_examples_than_exist_uses_all(llama, begun, caplog):
     for stage in ("values", "mutation", "composition"):
         analyse(stage, llama, begun, examples=10_000, mutation_memories=1000, mutation_triggers=1000)
     study = Study.open(begun)
@@ -671,7 +671,7 @@ def test_without_unembedding_composition_counts_and_reads_nothing(headless, unre
 
 
 @pytest.mark.parametrize("stage", ["agreement", "refinement"])
-def test_without_unembedding_what_needs_a_reading_says_so(stage, headless, unread, tokenizer):
+def test_without_unembedding_stages_that_need_it_say_so(stage, headless, unread, tokenizer):
     with pytest.raises(LensError, match="odel has no unembedding"):
         analyse(stage, make_memory_model(headless, tokenizer), unread.folder, **STAGE_OPTIONS)
     assert not unread.path(f"{stage}.parquet").exists()
@@ -695,7 +695,7 @@ def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
     assert not study.path("examples.parquet").exists()
 
 
-def test_a_stage_before_the_one_it_builds_on(llama, begun, tmp_path):
+def test_a_stage_needs_the_one_it_builds_on(llama, begun, tmp_path):
     for stage in ("agreement", "composition"):
         with pytest.raises(StudyError, match="has no values yet. Run `ffscope values` on it first"):
             analyse(stage, llama, begun, **STAGE_OPTIONS)
@@ -712,7 +712,7 @@ def test_every_stage_needs_the_triggers(llama, begun):
             analyse(stage, llama, begun, **STAGE_OPTIONS)
 
 
-def test_stages_and_lenses_that_are_not_there(llama, begun):
+def test_unknown_stages_and_lenses(llama, begun):
     with pytest.raises(
         StudyError, match="There is no stage 'valves'. The stages after the search are: values, agreement"
     ):
@@ -755,7 +755,7 @@ def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_texts_are_shared_as_far_as_can_be(causal):
+def test_shared_prefixes_are_run_once(causal):
     generator = np.random.default_rng(4)
     for _ in range(200):
         count = generator.integers(0, 40)

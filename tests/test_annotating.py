@@ -1,4 +1,4 @@
-"""Patterns by people: what they write stays, sheets come back as they were filled in, and agreement is what the books say."""
+"""Patterns by people: what they write is kept, sheets are read back as filled in, and agreement matches published examples."""
 
 import csv
 import io
@@ -154,7 +154,7 @@ def test_a_study_that_is_made_again_keeps_what_people_wrote(study):
         ("-_-", "at least one letter or digit; '-_-' has none"),
     ],
 )
-def test_names_that_nobody_signs_with(study, name, message):
+def test_invalid_names_of_annotators(study, name, message):
     with pytest.raises(InputError, match=message):
         write(study, name, A, [])
     with pytest.raises(InputError, match=message):
@@ -165,11 +165,11 @@ def test_names_that_nobody_signs_with(study, name, message):
 @pytest.mark.parametrize(
     "name", ["Ada Lovelace", "O'Brien", "O’Brien-2", "a.b_c@d.org", "Ñandú", "山田太郎", "मीरा", "عمر ٣"]
 )
-def test_people_of_every_script_sign_with_their_names(study, name):
+def test_names_of_annotators_in_any_script(study, name):
     assert write(study, name, A, []).annotator == name
 
 
-def test_what_was_signed_with_another_name_is_read_and_not_added_to(study):
+def test_annotations_under_invalid_names_are_read_but_not_extended(study):
     write(study, "ada", A, [FRUIT])
     drafts.save(study, "ada", A, [], none=True)
     sign_otherwise(study.folder, "ada", "<b>ada</b>")
@@ -182,7 +182,7 @@ def test_what_was_signed_with_another_name_is_read_and_not_added_to(study):
         drafts.checked_reader(study, "<b>ben</b>")
 
 
-def test_one_spelling_of_a_name(study):
+def test_names_of_annotators_are_normalised(study):
     write(study, "Zoe\u0308", A, [])
     write(study, "Zo\u00eb", A, [FRUIT])
     assert annotators(study) == {"Zo\u00eb": 1}
@@ -212,7 +212,7 @@ def test_patterns_that_are_refused(study, memory, patterns, message):
     assert read(study) == []  # not even B's
 
 
-def test_a_memory_that_is_not_there(study):
+def test_an_unknown_memory(study):
     with pytest.raises(MemoryNameError, match="There is no memory L1.4"):
         write(study, "Ada", Memory(1, 4), [])
 
@@ -224,7 +224,7 @@ def test_descriptions_are_one_line_in_any_script():
     assert pattern == Pattern("semantic", "two lines\u200f של <script>", (1, 2, 3))
 
 
-def test_files_that_are_no_annotations_of_ours(study):
+def test_files_that_are_not_annotations(study):
     file = study.path(FILE)
     file.write_bytes(b"no database, but long enough to be looked at " * 30)
     for ask in (lambda: read(study), lambda: write(study, "Ada", A, [])):
@@ -251,7 +251,7 @@ def test_files_that_are_no_annotations_of_ours(study):
         write(study, "Ada", A, [])
 
 
-def test_what_nobody_may_write_to_can_be_read_and_nothing_is_left_behind(study, monkeypatch):
+def test_read_only_annotations_are_read_without_leaving_files(study, monkeypatch):
     write(study, "Ada", A, [FRUIT])
     assert len(read(study)) == 1
     assert [file.name for file in study.folder.glob(f"{FILE}*")] == [FILE]
@@ -259,14 +259,14 @@ def test_what_nobody_may_write_to_can_be_read_and_nothing_is_left_behind(study, 
     assert len(read(study)) == 1
 
 
-def test_a_file_cut_short_is_a_sentence(study):
+def test_a_truncated_file_gives_a_plain_error(study):
     write(study, "Ada", A, [FRUIT, WARS])
     whole = study.path(FILE).read_bytes()
     for size in (50, 3000, len(whole) // 2):
         study.path(FILE).write_bytes(whole[:size])
         with pytest.raises(StudyError, match="annotations.sqlite"):
             read(study)
-    study.path(FILE).write_bytes(b"")  # as a process leaves it that was killed at once
+    study.path(FILE).write_bytes(b"")  # as left by a process that was killed at once
     assert read(study) == []
     write(study, "Ada", A, [FRUIT])
     assert len(read(study)) == 1
@@ -376,7 +376,7 @@ def test_a_sheet_has_the_first_25_prefixes_and_nothing_that_the_machine_found(st
         assert "machine" not in file.read_text()
 
 
-def test_no_cell_is_a_formula_and_nothing_is_obeyed(study):
+def test_no_cell_is_a_formula_or_a_control_sequence(study):
     sheet = write_sheet(study, "@ada", [A])
     text = sheet.csv.read_text(encoding="utf-8-sig")
     for delimiter in ",;\t":
@@ -447,7 +447,7 @@ def test_a_filled_in_json_comes_back(study):
     assert read_sheet(study, "Ada", sheet.json).new == 0
 
 
-def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_elsewhere(study):
+def test_a_sheet_can_be_continued_and_corrected_but_does_not_undo_other_annotations(study):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = fill(cells(sheet), A, FILLED)
     save(rows, sheet.csv)
@@ -482,7 +482,7 @@ def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_el
         ({"pattern 1": ("none", ""), "prefix 5": "1"}, "row 22: it is marked '1', but the memory is marked 'none'"),
     ],
 )
-def test_what_is_wrong_with_a_csv_is_said_with_its_row(study, filled, message):
+def test_errors_in_a_csv_name_the_row(study, filled, message):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = fill(cells(sheet), A, filled)
     fill(rows, B, {"pattern 1": ("", "none")})
@@ -495,7 +495,7 @@ def test_what_is_wrong_with_a_csv_is_said_with_its_row(study, filled, message):
 
 
 def spoil(rows, change):
-    """One thing that happens to sheets."""
+    """Damage a sheet in one way."""
     at = {(row[0], row[1]): i for i, row in enumerate(rows)}
     if change == "a prefix gone":
         del rows[at["L0.0", "prefix 7"]]
@@ -535,7 +535,7 @@ def spoil(rows, change):
         ("a dead memory", "L0.4, row 75: the memory has no triggers"),
     ],
 )
-def test_a_sheet_that_came_to_harm_is_refused_whole(study, change, message):
+def test_a_damaged_sheet_is_refused_whole(study, change, message):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = spoil(fill(cells(sheet), A, FILLED), change)
     with pytest.raises(InputError) as caught:
@@ -554,7 +554,7 @@ def test_places_may_be_emptied_and_hostile_prefixes_changed(study):
     assert read_sheet(study, "Ada", save(rows, sheet.csv)).patterns == 2
 
 
-def test_all_problems_are_counted_and_ten_told(study):
+def test_all_problems_are_counted_and_ten_listed(study):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = fill(cells(sheet), A, {f"prefix {i}": "maybe" for i in range(1, 15)})
     with pytest.raises(InputError) as caught:
@@ -629,7 +629,7 @@ def test_sheets_that_cannot_be_read_at_all(study, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_with_a_json_is_said(study, content, message, tmp_path):
+def test_errors_in_a_json_are_explained(study, content, message, tmp_path):
     (tmp_path / "sheet.json").write_text(content)
     with pytest.raises(InputError) as caught:
         read_sheet(study, "Ada", tmp_path / "sheet.json")
@@ -694,7 +694,7 @@ def test_labels_are_those_of_figure_2():
     assert labels([], [1, 2]) == {1: "not covered", 2: "not covered"}
 
 
-def test_people_are_held_against_each_other(study):
+def test_people_are_compared_with_each_other(study):
     write(study, "Ada", A, [FRUIT, WARS])  # 1 shallow, 2 semantic, 3 both, 4 shallow, 25 semantic
     write(study, "Ben", A, [Pattern("shallow", "mine", (1, 2, 3, 4, 5))])
     write(study, "Ada", B, [FRUIT])  # which Ben did not do
@@ -713,7 +713,7 @@ def test_people_are_held_against_each_other(study):
     assert (agreement.alphas[0].prefixes, agreement.alphas[1].prefixes) == (25, 4)
 
 
-def test_people_are_held_against_programs(study):
+def test_people_are_compared_with_programs(study):
     write(study, "Ada", A, [FRUIT])
     write(study, "Ada", B, [FRUIT])
     assert measure_agreement(study).pairs == []
@@ -737,7 +737,7 @@ def test_people_are_held_against_programs(study):
     assert measure_agreement(study).pairs == []
 
 
-def test_prefixes_are_compared_by_what_they_are_not_by_rank(study):
+def test_prefixes_are_compared_by_place_and_not_by_rank(study):
     write(study, "Ada", A, [FRUIT])
     table = pq.read_table(study.path("triggers.parquet")).to_pylist()
     for row in table:  # another search, in which ranks 1 and 2 changed places
@@ -796,7 +796,7 @@ def test_json_says_where_the_sheet_is_and_what_was_read(study):
         (["--annotator", "ada", "--memories", "L0"], "names a whole layer"),
     ],
 )
-def test_the_command_says_what_is_wrong(study, args, message):
+def test_the_command_explains_errors(study, args, message):
     result = run(study, *args)
     assert result.exit_code != 0
     assert message in str(result.exception)

@@ -1,4 +1,4 @@
-"""A wrong row does not pass."""
+"""A wrong row of the table of families fails the check."""
 
 from dataclasses import replace
 

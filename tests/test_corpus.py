@@ -138,14 +138,14 @@ def test_wikitext_as_people_write_it():
         ("a.parquet", b"PAR1" + NOISE + struct.pack("<I", 999) + b"PAR1", "cannot be read as parquet"),
     ],
 )
-def test_a_bad_file_is_a_sentence(tmp_path, name, content, message):
+def test_a_bad_file_gives_a_plain_error(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CorpusError, match=r".") as error:
         documents(tmp_path / name)
     assert message in str(error.value)
 
 
-def test_a_missing_corpus_is_a_sentence(tmp_path):
+def test_a_missing_corpus_gives_a_plain_error(tmp_path):
     for source, message in (
         ("nowhere.txt", "There is no corpus 'nowhere.txt'"),
         (" ", "The corpus is an empty string"),
@@ -207,7 +207,7 @@ def test_a_file_name_that_is_not_utf8(tokenizer, tmp_path):
     assert Study.open(tmp_path / "study").manifest["corpus"]["source"] == os.fsdecode(file)
 
 
-def test_a_row_that_is_not_utf8_costs_itself_alone(tmp_path):
+def test_a_row_that_is_not_utf8_is_the_only_one_skipped(tmp_path):
     texts = pa.array([b"Good.", b"B\xe4d.", b"Good too."]).view(pa.string())
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
     corpus = Corpus(str(tmp_path / "a.parquet"))
@@ -216,7 +216,7 @@ def test_a_row_that_is_not_utf8_costs_itself_alone(tmp_path):
 
 
 @pytest.mark.parametrize("run", ["a", "QUJD", "😀", "“"])
-def test_a_long_run_that_cannot_be_text_is_passed_over(tmp_path, run):
+def test_a_long_run_that_cannot_be_text_is_skipped(tmp_path, run):
     run *= 300_000 // len(run)
     (tmp_path / "a.txt").write_text(f"Before it.\n{run}\nAfter it.")
     (tmp_path / "b.jsonl").write_bytes(jsonl([f"Before it.\n{run}\nAfter it."]))
@@ -245,7 +245,7 @@ def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, pac
         pytest.raises(CorpusError, match=rf"a\.txt{packing} has no sentence to search: 0 documents"),
     ):
         write_sentences(study, tokenizer, CorpusOptions(corpus=str(file)), progress=updates.append)
-    assert time.process_time() - start < 10  # it was a minute
+    assert time.process_time() - start < 10  # it used to take a minute
     assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
     assert updates[0].detail.endswith("0.0 MB decompressed")
 
@@ -292,7 +292,7 @@ def test_a_hub_dataset_through_the_datasets_library(monkeypatch):
 
 
 def plainly_cut(tokenizer, text):
-    """Sentences by the contract's words: a token belongs to the sentence of its first character that is not white space."""
+    """Sentences as the contract defines them: a token belongs to the sentence of its first character that is not white space."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     parts = sentencex.segment("en", text)
     edges = np.cumsum([0, *map(len, parts)])
@@ -350,7 +350,7 @@ def test_a_tokenizer_without_offsets(tokenizer):
         assert sentences[-1].next_token == -1
 
 
-def test_seen_knows_what_it_met():
+def test_a_disk_set_recognises_duplicates():
     seen = DiskSet()
     assert [seen.add(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
     seen.close()

@@ -1,4 +1,4 @@
-"""Models that the table does not have, or is not allowed to be asked about."""
+"""Discovery of models that are not in the table, or are read without it."""
 
 import pytest
 import torch
@@ -113,7 +113,7 @@ def test_a_near_miss_is_named():
 
 
 def test_a_block_that_cannot_be_read_is_not_left_out():
-    """Llama 4's experts are of a kind of their own; to read only its dense layers would number the others wrongly."""
+    """Llama 4's experts have a layout of their own; reading only its dense layers would misnumber the layers."""
     arguments = {
         "vocab_size": 67,
         "hidden_size": 8,
@@ -149,7 +149,7 @@ def test_a_large_residual_hides_nothing(dtype, size, monkeypatch):
     ("cls", "config"),
     [(hf.WhisperForConditionalGeneration, hf.WhisperConfig), (hf.Wav2Vec2Model, hf.Wav2Vec2Config)],
 )
-def test_inputs_that_cannot_be_made_up(cls, config):
+def test_models_that_do_not_take_text_are_refused(cls, config):
     small = {"d_model": 8, "hidden_size": 16, "num_hidden_layers": 1, "encoder_layers": 1, "decoder_layers": 1}
     with pytest.raises(LayoutError, match=r"takes input_(features|values); expected a model that takes text"):
         read(cls(config(**small, encoder_attention_heads=2, decoder_attention_heads=2, num_attention_heads=2)).eval())

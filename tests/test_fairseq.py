@@ -1,4 +1,4 @@
-"""fairseq's checkpoints, held against what fairseq itself computes on them (golden/fairseq), and all that can be wrong with one."""
+"""fairseq's checkpoints, compared with what fairseq itself computes on them (golden/fairseq), and damaged or unsupported ones."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_padding_is_seen_as_fairseq_sees_it(model, expected):
     torch.testing.assert_close(logits, expected["padded_log_probs"], **EXACT)  # at the padding too
     masked = model.model(ids.masked_fill(~present, 4), attention_mask=present.long()).logits
     torch.testing.assert_close(masked[present], logits[present], **EXACT)
-    before = model.model(torch.cat([torch.ones_like(ids), ids], 1)).logits  # where padding has nothing else to look at
+    before = model.model(torch.cat([torch.ones_like(ids), ids], 1)).logits  # padding sees only padding
     assert before.isfinite().all()
     torch.testing.assert_close(before[:, ids.shape[1] :][present], logits[present], **EXACT)
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_is_found_by_its_folder_or_by_its_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["paper", "old"])
 @pytest.mark.parametrize("part", [0.0, 0.002, 0.1, 0.5, 0.9, 0.999])
-def test_a_file_that_is_cut_short_is_told(name, part, tmp_path):
+def test_a_truncated_file_is_reported(name, part, tmp_path):
     file = copy_of(name, tmp_path) / "model.pt"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(len(whole) * part)])
@@ -186,13 +186,13 @@ def test_a_file_that_is_cut_short_is_told(name, part, tmp_path):
     assert "Download it again" in message
 
 
-def test_a_missing_dictionary_is_told_and_check_does_without(tmp_path):
+def test_a_missing_dictionary_is_reported_and_not_needed_by_check(tmp_path):
     (copy_of("paper", tmp_path) / "dict.txt").unlink()
     assert "no dict.txt next to the checkpoint" in refusal(tmp_path)
     assert CliRunner().invoke(app, ["check", str(tmp_path)]).exit_code == 0
 
 
-def test_a_dictionary_of_another_size_is_told(tmp_path):
+def test_a_dictionary_of_another_size_is_reported(tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     lines = file.read_text(encoding="utf-8").split("\n")
     file.write_text("\n".join(lines[1:]), encoding="utf-8")
@@ -203,7 +203,7 @@ def test_a_dictionary_of_another_size_is_told(tmp_path):
     ("line", "message"),
     [("word", "Expected a word and its count"), ("", "Expected a word and its count"), ("the 5", "repeats 'the'")],
 )
-def test_a_damaged_dictionary_is_told(line, message, tmp_path):
+def test_a_damaged_dictionary_is_reported(line, message, tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     file.write_text("the 9\n" + line + "\n", encoding="utf-8")
     assert message in refusal(tmp_path)
@@ -212,7 +212,7 @@ def test_a_damaged_dictionary_is_told(line, message, tmp_path):
 
 
 class Evil:
-    """Would make a file if anybody called what it names."""
+    """Would create a file if unpickled."""
 
     def __init__(self, call, *args):
         self.call, self.args = call, args
@@ -238,7 +238,7 @@ def test_a_pickle_that_would_run_something_is_refused_unopened(call, named, wher
 
 
 def test_names_of_fairseq_and_omegaconf_are_not_imported(tmp_path):
-    """Even a module of that name which lies about is left alone."""
+    """Even if a module of that name can be imported."""
     (tmp_path / "fairseq.py").write_text("raise SystemExit('imported')")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
@@ -264,7 +264,7 @@ def test_other_protocols_and_other_files_are_refused(tmp_path):
     assert "contains no model" in refusal(tmp_path)
 
 
-def test_arguments_that_are_not_there_or_not_handled_are_told(tmp_path):
+def test_missing_and_unsupported_arguments_are_reported(tmp_path):
     def without_arguments(held):
         held.update(args=None, cfg=None)
 
@@ -279,7 +279,7 @@ def test_arguments_that_are_not_there_or_not_handled_are_told(tmp_path):
     assert "divisor of its width 32" in message
 
 
-def test_weights_that_are_not_the_models_are_told(tmp_path):
+def test_weights_that_do_not_fit_the_model_are_reported(tmp_path):
     name = "decoder.layers.1.fc2.weight"
     message = refusal(resaved(tmp_path / "1", lambda held: held["model"].pop(name)))
     assert "lacks 1 weights, such as layers.1.fc2.weight" in message
@@ -322,7 +322,7 @@ def test_a_namespace_wins_over_a_tree_as_in_fairseq(tmp_path):
     assert ffscope.load(resaved(tmp_path, both, "untied"), "cpu").model.config.num_attention_heads == 2
 
 
-def test_a_word_that_is_given_again_has_the_later_id(tmp_path):
+def test_a_repeated_word_has_the_later_id(tmp_path):
     (tmp_path / "dict.txt").write_text("a 5\nb 4\na 3 #fairseq:overwrite\n", encoding="utf-8")
     words = read_words(tmp_path / "dict.txt")
     tokenizer = make_tokenizer(words, bos="</s>")
@@ -344,13 +344,13 @@ def repacked(folder, packed, shape="untied"):
 
 
 @pytest.mark.parametrize("packed", [lambda name: True, lambda name: name.endswith("data/3")])
-def test_numbers_that_are_packed_are_unpacked(packed, tmp_path):
+def test_compressed_members_are_read(packed, tmp_path):
     expected = load_file(GOLDEN / "untied" / "expected.safetensors")
     trace = ffscope.load(repacked(tmp_path, packed), "cpu").trace({"input_ids": expected["tokens"]})
     torch.testing.assert_close(trace.logits, expected["log_probs"], **EXACT)
 
 
-def test_a_number_that_is_not_what_was_written_is_told(tmp_path):
+def test_a_corrupted_number_is_reported(tmp_path):
     file = copy_of("paper", tmp_path) / "model.pt"
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 0x40
@@ -358,8 +358,8 @@ def test_a_number_that_is_not_what_was_written_is_told(tmp_path):
     assert "damaged" in refusal(tmp_path)
 
 
-def test_a_tree_of_a_named_architecture_must_say_what_only_arguments_tell(tmp_path):
-    """fairseq takes the architecture's own defaults there, and other ones for a Namespace."""
+def test_a_config_tree_of_a_named_architecture_needs_every_argument(tmp_path):
+    """fairseq takes the architecture's own defaults there, but others for a Namespace."""
     for number, name in enumerate(("decoder_attention_heads", "activation_fn")):
         folder = resaved(tmp_path / str(number), lambda held, name=name: held["cfg"]["model"].pop(name), "untied")
         assert f"has {name}=None" in refusal(folder)
@@ -370,7 +370,7 @@ def test_a_tree_of_a_named_architecture_must_say_what_only_arguments_tell(tmp_pa
     assert ffscope.load(folder, "cpu").model.config.activation_function == "relu"
 
 
-def test_options_may_be_words(tmp_path):
+def test_options_may_be_strings(tmp_path):
     def words(held):
         held["cfg"]["model"].update(no_scale_embedding="false", decoder_attention_heads="4", scale_fc="False")
 
@@ -378,26 +378,26 @@ def test_options_may_be_words(tmp_path):
     assert (config.scale_embedding, config.num_attention_heads) == (True, 4)
 
 
-def test_what_works_at_inference_too_is_refused(tmp_path):
+def test_options_that_act_at_inference_are_refused(tmp_path):
     folder = resaved(tmp_path, lambda held: setattr(held["args"], "quant_noise_scalar", 0.3))
     assert "quant_noise_scalar=0.3, which is not supported" in refusal(folder)
 
 
-def test_a_symbol_in_the_dictionary_is_told(tmp_path):
+def test_a_symbol_in_the_dictionary_is_reported(tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     lines = file.read_text(encoding="utf-8").split("\n")
     file.write_text("\n".join(["<unk> 5 #fairseq:overwrite", *lines[1:]]), encoding="utf-8")
     assert "'<unk>', which is one of fairseq's symbols" in refusal(tmp_path)
 
 
-def test_little_that_stands_for_much_is_refused_at_once(tmp_path):
+def test_a_small_file_that_expands_to_a_huge_one_is_refused_at_once(tmp_path):
     def laughs(held):
         nested = []
         for _ in range(45):
             nested = [nested, nested]
         held["args"].more = nested
 
-    assert ffscope.load(resaved(tmp_path / "1", laughs), "cpu").layers == 3  # what is not asked for is not unfolded
+    assert ffscope.load(resaved(tmp_path / "1", laughs), "cpu").layers == 3  # what is not needed is not expanded
     huge = torch.zeros(1).expand(40_000, 400_000)
     folder = resaved(tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": huge}))
     assert "not a dense floating-point tensor" in refusal(folder)
@@ -414,7 +414,7 @@ def test_a_softmax_of_other_words_is_refused(tmp_path):
     assert "embeds 75 words and predicts 95" in refusal(resaved(tmp_path, more, "untied"))
 
 
-def test_weights_or_arguments_of_other_kinds_are_told(tmp_path):
+def test_weights_or_arguments_of_wrong_types_are_reported(tmp_path):
     folder = resaved(tmp_path / "1", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": torch.ones(3)}))
     assert "does not contain fairseq's adaptive language model" in refusal(folder)
     folder = resaved(
@@ -457,12 +457,12 @@ def test_a_few_positions_are_enough_for_a_proof(tmp_path):
     assert CliRunner().invoke(app, ["check", str(folder)]).exit_code == 0
 
 
-def test_text_that_is_no_text_is_told():
+def test_input_that_is_not_text_is_reported():
     with pytest.raises(InputError, match="half a character"):
         ffscope.load(GOLDEN / "paper", "cpu").trace("the \udcff")
 
 
-def test_words_that_are_not_there_are_told():
+def test_unknown_words_are_reported():
     softmax = ffscope.load(GOLDEN / "paper", "cpu").model.adaptive_softmax
     with pytest.raises(InputError, match="tokens from 0 to 86"):
         softmax.log_probs_of(torch.ones(1, 32), torch.tensor([[87]]))

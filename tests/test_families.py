@@ -118,7 +118,7 @@ def test_attributes_that_change_the_feed_forward_layer_are_refused():
         read(model)
 
 
-def test_gemma3_that_sees_is_read_through_its_language_model():
+def test_multimodal_gemma3_is_read_through_its_language_model():
     import transformers as hf
 
     text = tiny.TABLE["gemma3"][2]

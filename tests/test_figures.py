@@ -1,4 +1,4 @@
-"""Figures as files and in notebooks: nothing in them is obeyed, people can read them, papers can print them."""
+"""Figures as files and in notebooks: hostile text in them has no effect, labels are readable, and they can be printed."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def study(explored, tmp_path_factory):
-    """A study that hostile people annotated, of a hostile model over a hostile text."""
+    """A study with hostile text in its annotations, model and corpus."""
     copied = copy_of(explored, tmp_path_factory.mktemp("figures"))
     for number, name in enumerate(HARM):
         write(copied, "mallory", Memory(number % 2, 1), [Pattern("shallow", "".join(HARM), (1, 2, 3))])

@@ -1,4 +1,4 @@
-"""The paper's findings on a real model with its training text; and a sample of that model's numbers, computed plainly."""
+"""The paper's findings on a real model with its training text; and a sample of that model's numbers against a plain computation."""
 
 import itertools
 import json

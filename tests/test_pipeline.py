@@ -1,4 +1,4 @@
-"""A whole study in one call: what it leaves, what it leaves out, and that it goes on where it was stopped."""
+"""A whole study in one call: what it writes, what it leaves out, and that it resumes after an interruption."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def accounts(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures():
-    """They are tested with the report."""
+    """Figures are tested with the report."""
     with undrawn():
         yield
 
@@ -126,7 +126,7 @@ def test_other_numbers_than_the_studys_are_refused(whole, model):
             analyse(stage, model, whole.folder, **options)
 
 
-def test_a_slip_is_noticed_before_the_search(model, tmp_path):
+def test_invalid_options_are_noticed_before_the_search(model, tmp_path):
     reading = CorpusOptions(str(write_corpus(tmp_path / "corpus.jsonl")))
     for options, error in (
         ({"exampels": 3}, InputError),
@@ -147,7 +147,7 @@ def test_a_table_that_is_gone_is_made_again(whole, model, tmp_path):
     assert digests(copy) == digests(whole.folder)
 
 
-def test_what_is_not_asked_for_is_the_studys_own_or_the_papers(whole):
+def test_defaults_are_the_studys_settings_or_the_papers(whole):
     options = options_of(whole, {"lens": None})
     assert options(LensOptions) == LensOptions("norm")
     assert options(ExampleOptions) == ExampleOptions(40)
@@ -221,7 +221,7 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
         triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=SEARCHING)
 
 
-def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
+def test_the_time_budget_is_measured_once(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
 
     def search(pace, progress=no_progress):
@@ -235,7 +235,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
     with pytest.raises(Stop):
         search(100.0, stop)
-    assert search(5.0).manifest["stages"]["triggers"]["prefixes"] > 800  # as planned, not at the pace of the second
+    assert search(5.0).manifest["stages"]["triggers"]["prefixes"] > 800  # as first planned
 
 
 def test_enough_minutes_search_everything(model, tmp_path):
@@ -298,7 +298,7 @@ def test_another_model_is_refused(saved, tokenizer, tmp_path):
     assert not (tmp_path / "study" / "values.parquet").exists()
 
 
-def test_a_stage_before_its_time_says_which_comes_first(saved, tmp_path):
+def test_a_stage_run_too_early_says_which_comes_first(saved, tmp_path):
     result = CliRunner().invoke(app, ["values", str(tmp_path / "nothing")])
     assert isinstance(result.exception, StudyError)
     corpus = write_corpus(tmp_path / "corpus.jsonl")

@@ -1,4 +1,4 @@
-"""The summary against plain loops over the tables; figures and report as files."""
+"""The summary compared with plain loops over the tables; figures and report as files."""
 
 import json
 import re
@@ -133,7 +133,7 @@ def test_every_value_lies_in_its_interval(summary):
                 assert value <= high + 1e-9 or name in ("next_rank", "active", "residual_probability")
 
 
-def test_the_dead_are_counted(study, summary):
+def test_dead_memories_are_counted(study, summary):
     memories = rows(study, "memories")
     assert summary["agreement"]["dead_in_all"] == sum(row["maximum"] <= 0 for row in memories)
     assert summary["agreement"]["chance"] == 1 / tiny.VOCAB
@@ -169,7 +169,7 @@ def test_where_there_is_no_list_frequent_tokens_are_stop_words(study):
     assert exceptions["stop_word"]["of_all"] == pytest.approx(np.mean(predictions))
 
 
-def test_predictive_values_are_the_surest(study, summary):
+def test_predictive_values_have_the_highest_probabilities(study, summary):
     values = sorted(rows(study, "values"), key=lambda row: (-row["max_prob"], row["layer"], row["memory"]))
     agreement = {(row["layer"], row["memory"]): row for row in rows(study, "agreement")}
     chosen = [(row["layer"], row["memory"]) for row in values[:100]]
@@ -249,7 +249,7 @@ def test_a_figure_draws_itself_in_a_notebook(summary):
     assert draw("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
 
 
-def test_a_figure_that_is_not_there_is_named(summary):
+def test_an_unknown_figure_is_named_in_the_error(summary):
     with pytest.raises(StudyError, match="no figure 'case'. The figures are: patterns, mutation, agreement"):
         draw("case", summary)
     with pytest.raises(StudyError, match="has no data for the figure 'cases' yet. It has data for: agreement"):

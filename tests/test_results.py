@@ -51,7 +51,7 @@ def test_a_memorys_page_has_its_value(study):
     assert page.value.precision == (agreement[0]["precision"] if agreement else None)
 
 
-def test_what_is_not_there_is_named(study, tmp_path):
+def test_missing_tables_and_memories_are_named_in_the_error(study, tmp_path):
     opened = ffscope.open(study.folder)
     with pytest.raises(StudyError, match="no table 'trigger'. The tables are: documents"):
         opened.table("trigger")

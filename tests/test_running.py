@@ -1,4 +1,4 @@
-"""What is kept of a stream of coefficients, against sorting all of it."""
+"""The running top of a stream of coefficients, compared with sorting all of it."""
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def test_the_sample_is_uniform():
     assert len({tuple(sorted(row)) for row in prefixes_of(sample.keys).tolist()}) > memories / 2
 
 
-def test_mixed_numbers_are_spread():
+def test_hashed_numbers_are_uniform():
     mixed = mix(torch.arange(64_000)) % 64
     counts = torch.bincount(mixed, minlength=64).double()
     assert ((counts - 1000) ** 2 / 1000).sum() < 63 + 5 * (2 * 63) ** 0.5

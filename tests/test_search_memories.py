@@ -1,4 +1,4 @@
-"""SearchOptions memories: every answer held against a plain loop over the tables."""
+"""Searching memories: every answer compared with a plain loop over the tables."""
 
 import json
 import shutil
@@ -91,7 +91,7 @@ def test_by_the_text_of_triggers(study, tables, text):
 
 
 def test_a_text_behind_the_trigger_token_does_not_count(study, tables):
-    """A memory has not seen it."""
+    """The memory has not seen it yet."""
     text = "song"
     behind = [
         row.memory
@@ -106,7 +106,7 @@ def test_a_text_behind_the_trigger_token_does_not_count(study, tables):
 
 
 def by_token(study, matches):
-    """Of every memory with a promoted token that matches, the first such: its rank, spelling and probability."""
+    """The first promoted token that matches, of every memory that has one: its rank, spelling and probability."""
     first_matches = {}
     for name, memory in plain(study).items():
         ranked = enumerate(zip(memory["promotes"], memory["top_probs"], strict=True), 1)
@@ -198,7 +198,7 @@ def test_by_the_range_of_any_measure(study, tables, measure):
         assert {row.memory for row in find(tables, **{measure: bounds}).rows} == expected
 
 
-def test_everything_at_once_and_answers(study, tables):
+def test_several_conditions_at_once(study, tables):
     memories = plain(study)
     for agrees in ("yes", "no"):
         expected = {
@@ -249,12 +249,12 @@ def test_pages_of_an_answer_are_parts_of_it(tables):
         ({"trigger": "x" * 1001}, "at most 1,000"),
     ],
 )
-def test_what_cannot_be_looked_for_is_said(query, error):
+def test_invalid_queries_are_refused(query, error):
     with pytest.raises(InputError, match=error):
         SearchQuery.parse(query)
 
 
-def test_layers_that_are_not_there_and_stages_not_done(study, tables, tmp_path, tokenizer):
+def test_unknown_layers_and_stages_not_done(study, tables, tmp_path, tokenizer):
     with pytest.raises(MemoryNameError, match="layers 7"):
         find(tables, layers="7")
     bare = ffscope.open(study.folder).study

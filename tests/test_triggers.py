@@ -1,4 +1,4 @@
-"""The search for triggers against a plain one: every prefix of every sentence, run and sorted."""
+"""The search for triggers compared with a plain one: every prefix of every sentence, run and sorted."""
 
 import errno
 import itertools
@@ -55,7 +55,7 @@ def read_rows(study, name="triggers.parquet"):
 
 
 class Plain:
-    """Every searched prefix's coefficients, by one trace a sentence."""
+    """Every searched prefix's coefficients, by one pass per sentence."""
 
     def __init__(self, model, study, *, bos=True):
         config = model.model.config
@@ -88,7 +88,7 @@ class Plain:
         self.number = {(sentence, position): i for i, (sentence, position, _) in enumerate(places)}
 
     def highest(self, layer, memory, top, *, prefixes="best", sign=1):
-        """The coefficients of the first `top`; of each sentence the best prefix only, unless all are wanted."""
+        """The coefficients of the first `top`; of each sentence only the best prefix, unless `prefixes` is "all"."""
         column = sign * self.coefficients[layer][:, memory]
         order = np.lexsort((self.places[:, 1], self.places[:, 0], -column))
         order = order[column[order] > 0]
@@ -302,7 +302,7 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
         triggers(llama, CorpusOptions(str(corpus)), tmp_path / "mine.txt", search=QUICK)
 
 
-def test_a_search_begun_with_other_settings_is_not_gone_on_with(llama, corpus, tmp_path, monkeypatch):
+def test_a_search_begun_with_other_settings_is_not_resumed(llama, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.triggers.write_tables", lambda *_: 1 / 0)
     for searching, error in ((QUICK, ZeroDivisionError), (replace(QUICK, top=6), StudyError)):
         with pytest.raises(error):
@@ -363,7 +363,7 @@ def test_rarity_keeps_enough_prefixes():
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("layer", [0, 2])
-def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer, tmp_path):
+def test_nan_stops_the_search(number, layer, corpus, tokenizer, tmp_path):
     plain = tiny.make("llama")
     with torch.no_grad():  # one token's embedding makes one memory's coefficient infinite, or none at all
         plain.model.layers[layer].mlp.up_proj.bias[3] = number
@@ -465,7 +465,7 @@ def test_models_without_text_or_tokenizer(corpus, tmp_path):
             triggers(read(tiny.make(name)), CorpusOptions(str(corpus)), tmp_path / "study")
 
 
-def test_two_writers_do_not_meet(llama, corpus, whole):
+def test_two_writers_exclude_each_other(llama, corpus, whole):
     with (
         Study.writing(whole.folder, whole.manifest["model"]),
         pytest.raises(StudyError, match="Another ffscope process is writing"),

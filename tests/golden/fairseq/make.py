@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 
-def mend_python() -> None:
+def fix_python() -> None:
     """Let fairseq 0.12.2 and hydra 1.0.7, written for Python 3.8 and torch 1, be imported and used unedited.
 
     Python 3.11 refuses a dataclass as a field's default unless it has a hash; numpy 2 dropped `np.float`; torch 2.6
@@ -41,7 +41,7 @@ def mend_python() -> None:
     torch.load = functools.partial(torch.load, weights_only=False)
 
 
-mend_python()
+fix_python()
 
 from fairseq import checkpoint_utils, meters, options, tasks  # noqa: E402
 from fairseq.data import Dictionary  # noqa: E402
@@ -244,7 +244,7 @@ def draw_tokens(model: torch.nn.Module, vocabulary: int, seed: int) -> torch.Ten
 
 
 def watch(model: torch.nn.Module, seen: dict[str, torch.Tensor]) -> None:
-    """Note what passes through each layer, turned from fairseq's position × batch to batch × position."""
+    """Record what passes through each layer, turned from fairseq's position × batch to batch × position."""
 
     def note(name: str, value: torch.Tensor) -> None:
         seen[name] = value.transpose(0, 1).contiguous().clone()
@@ -259,7 +259,7 @@ def watch(model: torch.nn.Module, seen: dict[str, torch.Tensor]) -> None:
 
 @torch.no_grad()
 def compute(folder: Path, seed: int) -> dict[str, torch.Tensor]:
-    """What fairseq makes of the kept checkpoint: log-probabilities over all words, and every layer's parts."""
+    """What fairseq computes on the kept checkpoint: log-probabilities over all words, and every layer's parts."""
     model, dictionary = load(folder)
     tokens = draw_tokens(model, len(dictionary), seed)
     padded = draw_tokens(model, len(dictionary), seed + 1)[:, :9]
