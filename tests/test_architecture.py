@@ -63,7 +63,7 @@ def tree(module: str) -> ast.Module:
 
 
 def without_type_checking(node: ast.AST):
-    """Every node that runs: what is imported for a type checker alone is left out."""
+    """Every node that runs, without imports for type checkers only."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
@@ -124,7 +124,7 @@ def test_only_models_knows_transformers():
     assert all(name.startswith("models.") or name == "cli.progress_output" for name in users)  # for its messages
 
 
-def test_no_branch_over_families():
+def test_no_code_branches_on_families():
     for module in MODULES:
         text = (SOURCE / (module.replace(".", "/") + ".py")).read_text()
         assert not re.search(r"model_type\s*(==|!=)|model_type\s+in\s*[\[({]", text), f"{module}: a missing column"
@@ -150,7 +150,7 @@ def has_docstring(node) -> bool:
     return isinstance(node, kinds) and ast.get_docstring(node) is not None
 
 
-def test_locals_are_no_dictionary():
+def test_locals_are_not_used_as_a_dictionary():
     for module in MODULES:
         calls = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
         assert not [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "locals"], module

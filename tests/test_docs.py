@@ -176,7 +176,7 @@ def workplace(tmp_path_factory, tokenizer):
 
 
 class PlainDrawing:
-    """Stands in for vl_convert, which takes seconds for a report; tests/test_figures.py draws."""
+    """Replaces vl_convert, which takes seconds for a report; tests/test_figures.py draws."""
 
     vegalite_to_png = staticmethod(lambda spec, scale: b"")
     vegalite_to_pdf = staticmethod(lambda spec: b"")
