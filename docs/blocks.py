@@ -79,7 +79,7 @@ def run_command(command: str) -> str:
 
 
 def run_block(block: Block, names: dict[str, Any]) -> tuple[str, ...]:
-    """Run a block; gives the lines that a console block should have, or those that a Python block prints."""
+    """Run a block; returns the lines that a console block should have, or those that a Python block prints."""
     if block.language == "python":
         with redirect_stdout(io.StringIO()) as printed:
             exec(compile(block.text, str(block), "exec"), names)
@@ -116,8 +116,8 @@ def same_output(expected: str, actual: str) -> bool:
     if number.sub("#", expected) != number.sub("#", actual):
         return False
     pairs = zip(number.findall(expected), number.findall(actual), strict=True)
-    return all(_close(float(one.replace(",", "")), float(two.replace(",", ""))) for one, two in pairs)
+    return all(_close(float(first.replace(",", "")), float(second.replace(",", ""))) for first, second in pairs)
 
 
-def _close(one: float, two: float) -> bool:
-    return abs(one - two) <= max(0.02 * max(abs(one), abs(two)), 0.02)
+def _close(first: float, second: float) -> bool:
+    return abs(first - second) <= max(0.02 * max(abs(first), abs(second)), 0.02)

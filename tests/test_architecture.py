@@ -63,7 +63,7 @@ def tree(module: str) -> ast.Module:
 
 
 def without_type_checking(node: ast.AST):
-    """Every node that runs: what is imported for a type checker alone is left out."""
+    """Every node that runs, without imports for type checkers only."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
@@ -124,7 +124,7 @@ def test_only_models_knows_transformers():
     assert all(name.startswith("models.") or name == "cli.progress_output" for name in users)  # for its messages
 
 
-def test_no_branch_over_families():
+def test_no_code_branches_on_families():
     for module in MODULES:
         text = (SOURCE / (module.replace(".", "/") + ".py")).read_text()
         assert not re.search(r"model_type\s*(==|!=)|model_type\s+in\s*[\[({]", text), f"{module}: a missing column"
@@ -150,7 +150,7 @@ def has_docstring(node) -> bool:
     return isinstance(node, kinds) and ast.get_docstring(node) is not None
 
 
-def test_locals_are_no_dictionary():
+def test_locals_are_not_used_as_a_dictionary():
     for module in MODULES:
         calls = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
         assert not [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "locals"], module
@@ -254,3 +254,43 @@ def test_files_and_functions_stay_small():
         for node in ast.walk(tree(module)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno - node.lineno < 45, f"{module}: {node.name} is long"
+
+
+# Names that say nothing of what they hold.
+VAGUE = {"found", "one", "said", "asked", "made", "told", "taken", "given"}
+
+
+def bound_names(node: ast.AST):
+    """The names that a piece of code gives to variables, arguments and functions."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield child.id
+        elif isinstance(child, ast.arg):
+            yield child.arg
+        elif isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield child.name
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "bench", "docs", "examples"])
+def test_names_say_what_they_hold(folder):
+    keys_of_json = {
+        "src/ffscope/annotating/drafts.py:made",
+        "src/ffscope/tokens.py:asked",
+        "src/ffscope/web/pages/annotate.py:made",
+        "src/ffscope/web/pages/search.py:asked",
+    }
+    vague = {
+        f"{path.relative_to(ROOT)}:{name}"
+        for path in (ROOT / folder).rglob("*.py")
+        for name in bound_names(ast.parse(path.read_text()))
+        if name in VAGUE
+    }
+    assert vague <= keys_of_json
+
+
+def test_names_in_scripts_say_what_they_hold():
+    names = "|".join(VAGUE)
+    vague = re.compile(rf"\b(?:const|let|function)\s+[\[{{]?({names})\b|[(\[{{,]\s*({names})\s*[\]}},)]+\s*=>")
+    assert not [
+        f"{path.name}: {match[0]}" for path in SOURCE.rglob("*.js") for match in vague.finditer(path.read_text())
+    ]

@@ -27,8 +27,8 @@ def test_tables_come_whole_or_by_memory_or_layer(study):
     opened = ffscope.open(study.folder)
     assert isinstance(opened.agreement(), pa.Table)
     assert set(opened.values("L1")["layer"].to_pylist()) == {1}
-    one = opened.triggers("L0.0")  # which fires
-    assert set(zip(one["layer"].to_pylist(), one["memory"].to_pylist(), strict=True)) == {(0, 0)}
+    triggers = opened.triggers("L0.0")  # which fires
+    assert set(zip(triggers["layer"].to_pylist(), triggers["memory"].to_pylist(), strict=True)) == {(0, 0)}
     for table in (opened.mutation("L0"), opened.examples(), opened.composition(), opened.refinement()):
         assert table.num_rows
     assert set(opened.tables) >= {"triggers", "values", "agreement", "mutation", "composition", "refinement"}
@@ -51,7 +51,7 @@ def test_a_memorys_page_has_its_value(study):
     assert page.value.precision == (agreement[0]["precision"] if agreement else None)
 
 
-def test_what_is_not_there_is_named(study, tmp_path):
+def test_missing_tables_and_memories_are_named_in_the_error(study, tmp_path):
     opened = ffscope.open(study.folder)
     with pytest.raises(StudyError, match="no table 'trigger'. The tables are: documents"):
         opened.table("trigger")
@@ -77,7 +77,7 @@ def test_tables_that_are_not_by_memory_or_broken_say_so(study, tmp_path):
     with pytest.raises(StudyError, match="triggers.parquet cannot be read as a table"):
         ffscope.open(copy).memory("L0.0")
     (copy / "study.json").write_text('{"schema": 1}')
-    with pytest.raises(StudyError, match="cannot be read as a study's manifest: KeyError"):
+    with pytest.raises(StudyError, match="cannot be read as the manifest of a study: KeyError"):
         ffscope.open(copy)
 
 
@@ -128,4 +128,8 @@ def test_the_notebook_runs(study, tmp_path, monkeypatch, capsys, tokenizer):
     printed = capsys.readouterr().out
     assert "promotes" in printed
     assert "without L2." in printed
-    assert [one.name for one in shown if hasattr(one, "_repr_mimebundle_")] == ["patterns", "cases", "mutation"]
+    assert [figure.name for figure in shown if hasattr(figure, "_repr_mimebundle_")] == [
+        "patterns",
+        "cases",
+        "mutation",
+    ]

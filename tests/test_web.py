@@ -165,7 +165,7 @@ def test_context_is_the_paragraph(client, study):
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "said"),
+    ("path", "status", "message"),
     [
         ("/L9/1.json", 404, "There is no memory L9.1"),
         ("/L1/22.json", 404, "Layer 1 has memories 0 to 21"),
@@ -183,10 +183,10 @@ def test_context_is_the_paragraph(client, study):
         ("/static/%2e%2e/app.json", 404, "no such page"),
     ],
 )
-def test_what_is_refused_is_a_sentence(client, path, status, said):
+def test_what_is_refused_is_a_sentence(client, path, status, message):
     answer = client.get(path)
     assert answer.status_code == status, answer.text
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["/L9/1", "/L1/22", "/L9", "/nothing", "/L1/2/3/4", "/%3Cscript%3E"])
@@ -563,7 +563,7 @@ def _ask_and_leave(address, params):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("/prompt.json?text=" + "a" * 60, "Shorten it"),
         ("/prompt.json?text=", "text"),
@@ -582,10 +582,10 @@ def _ask_and_leave(address, params):
         ("/L1/2/coefficients.json", "not both"),
     ],
 )
-def test_invalid_live_requests_are_refused(live, path, said):
+def test_invalid_live_requests_are_refused(live, path, message):
     answer = live.get(path)
     assert 400 <= answer.status_code < 500, answer.text
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 def test_the_live_twin_has_the_limits(live, client):
@@ -718,7 +718,7 @@ def test_a_failing_panel_leaves_the_others(client, monkeypatch, caplog):
     fine, broken = get(client, "/L1/2.json")["panels"]
     assert fine == {"stage": "triggers", "title": "fine", "kind": "text", "help": "Why.", "data": "L1.2 and <b>"}
     assert broken["kind"] == "text"
-    assert "cannot be filled" in broken["data"]
+    assert "could not be computed" in broken["data"]
     assert "ZeroDivisionError: <001B>[31mno <202E>data" in caplog.text
 
 

@@ -14,7 +14,7 @@ PAGES = {
     "/L1": "22 memories",
     "/L1/4?text=The+cat+sat+on+a+mat": "All coefficients",
     "/search?trigger=a&fires=0..1": "memories in",
-    "/prompt?text=The+cat+sat+on+a+mat+and+it+flew&zero=L1.3,L2.4&a=a&b=b&new_tokens=5": "The texts part|Both texts",
+    "/prompt?text=The+cat+sat+on+a+mat+and+it+flew&zero=L1.3,L2.4&a=a&b=b&new_tokens=5": "The texts differ|Both texts",
     "/annotate": "Your name",
     "/annotate?annotator=ada": "Add a pattern",
     "/L1/99": "This page cannot be shown",

@@ -5,11 +5,11 @@ const tip = document.getElementById("tip");
 function showTip(handler, event, item, value) {
   tip.hidden = value === null || value === undefined || value === "";
   if (tip.hidden) return;
-  tip.replaceChildren(...Object.entries(value).map(([name, said]) => {
+  tip.replaceChildren(...Object.entries(value).map(([name, text]) => {
     const row = document.createElement("tr");
     const [head, cell] = [document.createElement("th"), document.createElement("td")];
     head.textContent = name;
-    cell.textContent = said;
+    cell.textContent = text;
     row.append(head, cell);
     return row;
   }));
