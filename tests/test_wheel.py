@@ -94,20 +94,17 @@ def test_a_whole_run(environment, study):
 
 def test_serving_the_study_with_its_static_files(environment, study):
     command = [str(environment.bin / "ffscope"), "serve", study, "--port", "0", "--no-model"]
-    server = subprocess.Popen(
-        command, cwd=environment.work, env=environment.variables, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert server.stdout is not None
-        link = next(match[0] for line in server.stdout if (match := re.search(r"http://\S+/", line)))
-        assert b"main.js" in fetch(link)
-        for file in (ROOT / "src" / "ffscope" / "web" / "static").iterdir():
-            assert fetch(f"{link}static/{file.name}") == file.read_bytes()
-        assert fetch(f"{link}static/vega.js")
-        assert json.loads(fetch(f"{link}index.json"))
-    finally:
-        server.terminate()
-        server.wait(30)
+    options = {"cwd": environment.work, "env": environment.variables, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **options) as server:
+        try:
+            link = next(match[0] for line in server.stdout if (match := re.search(r"http://\S+/", line)))
+            assert b"main.js" in fetch(link)
+            for file in (ROOT / "src" / "ffscope" / "web" / "static").iterdir():
+                assert fetch(f"{link}static/{file.name}") == file.read_bytes()
+            assert fetch(f"{link}static/vega.js")
+            assert json.loads(fetch(f"{link}index.json"))
+        finally:
+            server.terminate()
 
 
 def test_the_demo_says_how_to_get_what_it_needs(environment):
