@@ -138,7 +138,7 @@ def damage_sizes(folder):
         ),
         (
             damage_lost_tensor,
-            "are incomplete: 1 are missing, such as model.layers.1.mlp.up_proj.weight .*would be random",
+            "are incomplete: 1 are missing, such as model.layers.1.mlp.up_proj.weight, and would be random",
         ),
         (damage_no_config, "is not a model: expected a config.json in that folder, found .*model.safetensors"),
         (damage_bad_json, "cannot be loaded: .*not a valid JSON"),
