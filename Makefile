@@ -8,7 +8,7 @@ APT = $(SUDO) apt-get -o Acquire::Retries=1 -o Acquire::http::Timeout=10
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 TESTS ?= tests
 
-.PHONY: setup demo browser test test-slow test-wheel lint format bench dist clean
+.PHONY: setup demo browser test test-slow test-wheel lint format bench dist docs docs-serve docs-update clean
 
 setup: $(READY)
 
@@ -33,11 +33,11 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not slow" $(TWO) --durations=10 $(TESTS)
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)
+	OMP_NUM_THREADS=$(shell nproc 2>/dev/null || echo 2) $(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)
 
 # Installs the wheel and its dependencies into a new environment: needs the network and 3 GB in the temporary folder.
 test-wheel: $(READY)
-	$(BIN)/python -m pytest -m wheel
+	$(BIN)/python -m pytest -m wheel tests/test_wheel.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -51,10 +51,21 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/bench.py
 
+# The documentation as a site in site/, built without the network; --strict refuses broken links.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# Everything in the documentation that a program writes: tables, the tutorial's outputs, figures, pictures of the explorer.
+docs-update: $(READY)
+	$(BIN)/python docs/update.py
+
 # Needs no network: the build runs in this environment, with the pinned hatchling.
 dist: $(READY)
 	rm -rf dist
 	$(BIN)/python -m hatchling build
 
 clean:
-	rm -rf dist .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf dist site .venv .pytest_cache .mypy_cache .ruff_cache

@@ -1,48 +1,62 @@
-"""Take the README's pictures of the explorer anew: `.venv/bin/python docs/screenshots.py STUDY DEMO_STUDY`.
-
-STUDY is one of a model whose memory L13.339 is worth a look, as docs/findings.md makes it; DEMO_STUDY is what `make demo` makes.
-"""
+"""Take the pictures of the explorer anew, of the study that docs/tutorial.py makes: `.venv/bin/python docs/screenshots.py`."""
 
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
+from typing import Any
 
-from playwright.sync_api import sync_playwright
+from tutorial import STUDY
 
 HERE = Path(__file__).parent / "explorer"
-PICTURES = {"memory": "/L13/339", "prompt": "/prompt?text=The+capital+of+France+is&zero=L24.1005&new_tokens=12"}
+PICTURES = {
+    "memory": "/L25/168",
+    "prompt": "/prompt?text=The+capital+of+France+is&zero=L24.1005&new_tokens=12",
+}
 
 
 @contextmanager
-def explorer(study: str):
-    """A study, served on a free port; gives its address."""
-    command = [sys.executable, "-m", "ffscope", "serve", study, "--port", "0"]
+def explorer(study: Path) -> Iterator[str]:
+    """The address of a study, served on a free port, when its model is loaded."""
+    command = [sys.executable, "-m", "ffscope", "serve", str(study), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        yield re.search(r"http\S+", server.stdout.readline())[0].rstrip("/")
+        assert server.stdout is not None
+        address = re.search(r"http\S+", server.stdout.readline())
+        assert address is not None
+        server.stdout.readline()  # printed when the model is loaded
+        yield address[0].rstrip("/")
     finally:
         server.terminate()
         server.wait()
 
 
+def wait_until_settled(page: Any) -> None:
+    """Wait until the text of the page has stayed the same for three seconds."""
+    text, since = "", time.monotonic()
+    while time.monotonic() - since < 3:
+        page.wait_for_timeout(500)
+        if page.inner_text("main") != text:
+            text, since = page.inner_text("main"), time.monotonic()
+
+
 def main() -> None:
-    """Both of them."""
-    HERE.mkdir(exist_ok=True)
-    with sync_playwright() as playwright:
+    """All of them."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, explorer(STUDY) as address:
         browser = playwright.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
-        for (name, path), study in zip(PICTURES.items(), sys.argv[1:], strict=True):
-            with explorer(study) as address:
-                page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-                page.goto(address + path)
-                page.wait_for_load_state("networkidle", timeout=120_000)
-                page.get_by_role("main").get_by_text(
-                    "cosine" if name == "memory" else "With interventions"
-                ).first.wait_for()
-                page.screenshot(path=HERE / f"{name}.png")
-                page.close()
+        for name, path in PICTURES.items():
+            page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
+            page.goto(address + path)
+            page.wait_for_load_state("networkidle", timeout=240_000)
+            wait_until_settled(page)
+            page.screenshot(path=HERE / f"{name}.png")
+            page.close()
         browser.close()
 
 

@@ -8,7 +8,7 @@ CONTRACT = Path(__file__).with_name("contract.md")
 
 
 def updated(text: str) -> str:
-    """The contract with one line for every parquet file, where the first of them stands."""
+    """The contract with one line for every parquet file, in place of the old ones."""
     lines = text.splitlines()
     is_file = [line.startswith("| ") and ".parquet | " in line for line in lines]
     first = is_file.index(True)
@@ -16,5 +16,10 @@ def updated(text: str) -> str:
     return "\n".join([*others[:first], *file_lines(), *others[first:]]) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write it."""
     CONTRACT.write_text(updated(CONTRACT.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

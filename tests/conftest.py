@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
-# Models here are so small that threads only wait for each other. Read when torch is imported, here and in child processes.
-for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test uses the network
+# Models here are so small that threads only wait for each other. Child processes read these too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch, numpy
+os.environ.setdefault("RAYON_NUM_THREADS", "1")  # tokenizers
 
 SHARED = Path(__file__).parents[2] / "shared"
 
 
-# A shell starts what it puts in the background deaf to Ctrl-C; tests that interrupt must be heard there too.
+# A shell starts background jobs with Ctrl-C ignored; tests that interrupt must work there too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -33,37 +33,37 @@ def tokenizer():
 
     letters = "ĠabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,!?<>[]/"
     vocab = {token: i for i, token in enumerate(["<unk>", "<pad>", "<s>", "</s>", *letters])}
-    made = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+        tokenizer_object=backend, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
 
 
 @pytest.fixture(scope="session")
 def make_once(tmp_path_factory):
-    """Fills the folder of a name the first time it is called, whichever of the processes that run the tests calls it."""
+    """Fills the folder with a given name on the first call, whichever test process makes it."""
     from filelock import FileLock
 
     own = tmp_path_factory.getbasetemp()
     common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
     def folder(name, fill):
-        made, done = common / name, common / f"{name}.done"
-        with FileLock(f"{made}.lock"):
+        path, done = common / name, common / f"{name}.done"
+        with FileLock(f"{path}.lock"):
             if not done.exists():
-                made.mkdir()
-                fill(made)
+                path.mkdir()
+                fill(path)
                 done.touch()
-        return made
+        return path
 
     return folder
 
 
 @pytest.fixture(scope="session")
 def explored(make_once, tokenizer):
-    """A whole study of a tiny model over hostile text, for all tests: who changes one takes a copy."""
+    """A whole study of a tiny model over hostile text, shared by all tests; a test that changes it works on a copy."""
     from explorer import explored_study
     from ffscope.study.folder import Study
 

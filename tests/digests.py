@@ -65,24 +65,24 @@ def digest(content):
 
 
 def settled(content):
-    """The same without what differs from run to run; a command's options are sorted, since their order means nothing."""
+    """The content without what differs from run to run; a command's options are sorted, since their order means nothing."""
     if isinstance(content, dict):
         return {
             name: sorted(shlex.split(value)) if name == "command" and "--" in str(value) else settled(value)
             for name, value in content.items()
             if name not in _VOLATILE
         }
-    return [settled(one) for one in content] if isinstance(content, list) else content
+    return [settled(item) for item in content] if isinstance(content, list) else content
 
 
 def by_key(content):
-    """One digest for every key of a page's JSON, so that an added key is told from a changed one."""
+    """One digest for every key of a page's JSON, so that an added key differs from a changed one."""
     content = settled(content)
     return {name: digest(value) for name, value in content.items()} if isinstance(content, dict) else digest(content)
 
 
 def ffscope(command):
-    """One command; gives what it printed."""
+    """Run one command and return what it printed."""
     result = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False)
     assert result.exit_code == 0, f"{command}: {result.output}"
     return result.stdout
@@ -113,8 +113,8 @@ def annotate(study):
                     "description": description,
                     "covers": covers,
                 }
-                said = {"annotator": person, "patterns": [pattern] if len(covers) >= 3 else [], "none": len(covers) < 3}
-                answer = client.post(f"/annotate/L{layer}/{memory}.json", json=said)
+                body = {"annotator": person, "patterns": [pattern] if len(covers) >= 3 else [], "none": len(covers) < 3}
+                answer = client.post(f"/annotate/L{layer}/{memory}.json", json=body)
                 assert answer.status_code == 200, answer.text
 
 
@@ -139,37 +139,37 @@ def served(study, model=None):
 
 
 def files_of(study):
-    """Tables by their rows and schemas, JSON by what it says, the report without its machine's own."""
-    found = {}
+    """Digests of tables by rows and schemas, of JSON by content, and of the report without what depends on the machine."""
+    digests = {}
     for path in sorted(Path(study).rglob("*")):
         name = path.relative_to(study).as_posix()
         if path.suffix == ".parquet":
             table = pq.read_table(path)
-            found[name] = digest([str(table.schema), table.to_pylist()])
+            digests[name] = digest([str(table.schema), table.to_pylist()])
         elif path.suffix == ".json":
-            found[name] = (
+            digests[name] = (
                 by_key(json.loads(path.read_text()))
                 if name == "study.json"
                 else digest(settled(json.loads(path.read_text())))
             )
         elif name == "report.html":
-            found[name] = digest(report_text(path.read_text()))
+            digests[name] = digest(report_text(path.read_text()))
         elif path.suffix in (".svg", ".html"):
-            found[name] = digest(path.read_bytes())
-    return found
+            digests[name] = digest(path.read_bytes())
+    return digests
 
 
 def report_text(page):
-    """A report up to how it was made: settings, stages and versions are in the manifest, and the figures in their files."""
+    """A report without its last section and figures: the manifest and the figures' files have these."""
     page = re.sub(r"data:image/svg[^\"]*", "", page)
     return page[: page.index("How to reproduce it")]
 
 
 def pages_of(study, model):
-    """The JSON of every page, and what the model answers."""
+    """The JSON of every page, and the responses of the live model."""
     paths = [("/index.json", {}), ("/live.json", {}), ("/annotate.json", {"annotator": "ada"})]
     paths += [("/annotate/figure.json", {"annotator": "ada"}), ("/context.json", {"sentence": 1})]
-    paths += [("/search.json", asked) for asked in SEARCHES]
+    paths += [("/search.json", params) for params in SEARCHES]
     with served(study, model) as client:
         for layer in json.loads(client.get("/index.json").text)["layers"]:
             number = layer["layer"]
@@ -178,8 +178,8 @@ def pages_of(study, model):
             paths += [(f"/L{number}/{memory}.json", {}) for memory in memories]
             paths.append((f"/annotate/L{number}/{memories[0]}.json", {"annotator": "ada"}))
             for path in ("similar", "coefficients"):
-                asked = {"sentences": "0,1,2"} if path == "coefficients" else {}
-                paths.append((f"/L{number}/{memories[-1]}/{path}.json", asked))
+                params = {"sentences": "0,1,2"} if path == "coefficients" else {}
+                paths.append((f"/L{number}/{memories[-1]}/{path}.json", params))
         zero = {"zero": f"L{number}.1", "scale": f"L{number}.2:-1", "positions": "-1"}
         paths += [(f"/L{number}/0/coefficients.json", {"text": "a cat sat"}), ("/search/token.json", {"token": "a"})]
         for more in ({}, {"lens": "raw", "of": "residual"}, zero):
@@ -189,11 +189,11 @@ def pages_of(study, model):
             ("/prompt/why.json", {**_LINKS, "a": "a", "b": "t"}),
             ("/prompt/text.json", {"text": "a cat", **zero}),
         ]
-        return {f"{path}?{asked}" if asked else path: answer(client, path, asked) for path, asked in paths}
+        return {f"{path}?{params}" if params else path: answer(client, path, params) for path, params in paths}
 
 
-def answer(client, path, asked):
-    response = client.get(path, params=asked)
+def answer(client, path, params):
+    response = client.get(path, params=params)
     return by_key(response.json()) if response.status_code == 200 else digest([response.status_code, response.json()])
 
 
@@ -213,7 +213,7 @@ SEARCHES = [
 def commands_of(study, model):
     """What commands print as JSON and as text."""
     first = "L0.3"
-    asked = {
+    commands = {
         "show": f"show {study} {first} --json",
         "show text": f"show {study} {first}",
         "search": f"search {study} --where fires=0.1.. --where agrees=no --sort max_prob --json",
@@ -223,16 +223,16 @@ def commands_of(study, model):
         "check": f"check {model} --json",
         "annotate": f"annotate {study} --json",
     }
-    made = {}
-    for name, command in asked.items():
+    outputs = {}
+    for name, command in commands.items():
         result = CliRunner().invoke(app, shlex.split(command))
         text = re.sub(r"\(\d+ ms\)", "", result.stdout)
-        made[name] = (
+        outputs[name] = (
             by_key(json.loads(text))
             if "--json" in command and result.exit_code == 0
             else digest([result.exit_code, text])
         )
-    return made
+    return outputs
 
 
 def exported_of(study):
@@ -262,8 +262,8 @@ def options():
 
 
 def make(tokenizer):
-    """Every study, in the present folder."""
-    made = {"options": options()}
+    """Make every study, in the working folder."""
+    digests = {"options": options()}
     write_corpus(Path("text.jsonl"), 60, hostile=True)
     for name, (family, commands) in STUDIES.items():
         print(name, flush=True)
@@ -276,14 +276,14 @@ def make(tokenizer):
             else:
                 ffscope(" ".join(names.get(word, word) for word in command.split()))
         parts = {"files": files_of(study), "pages": pages_of(study, model)}
-        made[name] = {**parts, "commands": commands_of(study, model), "export": exported_of(study)}
+        digests[name] = {**parts, "commands": commands_of(study, model), "export": exported_of(study)}
     write_model("vit", "models/vision", None)
     result = CliRunner().invoke(app, ["run", "models/vision", "--corpus", "text.jsonl", "--out", "study-vision"])
-    made["vision"] = {
+    digests["vision"] = {
         "check": by_key(json.loads(ffscope("check models/vision --json"))),
         "run": [result.exit_code, str(result.exception)],
     }
-    return made
+    return digests
 
 
 def flat(content, path=()):
@@ -298,16 +298,16 @@ def main(what, file):
     os.environ["COLUMNS"] = "100"
     file = Path(file).resolve()
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        made = flat(make(tokenizer.__wrapped__() if hasattr(tokenizer, "__wrapped__") else tokenizer()))
+        digests = flat(make(tokenizer.__wrapped__() if hasattr(tokenizer, "__wrapped__") else tokenizer()))
     if what == "record":
-        file.write_text(json.dumps(made, indent=0, ensure_ascii=False) + "\n")
-        print(f"{len(made)} digests in {file}")
+        file.write_text(json.dumps(digests, indent=0, ensure_ascii=False) + "\n")
+        print(f"{len(digests)} digests in {file}")
         return 0
     held = json.loads(file.read_text())
-    for name in sorted(held.keys() | made.keys()):
-        if held.get(name) != made.get(name):
-            print("gone:   " if name not in made else "new:    " if name not in held else "changed:", name)
-    return int(held != made)
+    for name in sorted(held.keys() | digests.keys()):
+        if held.get(name) != digests.get(name):
+            print("gone:   " if name not in digests else "new:    " if name not in held else "changed:", name)
+    return int(held != digests)
 
 
 if __name__ == "__main__":

@@ -22,18 +22,18 @@ def tiny_model(tokenizer, family="llama"):
     return read(tiny.make(family), tokenizer, source=f"tiny/{family}")
 
 
-def explored_study(tokenizer, folder, family="llama", **asked):
-    """A whole study of a tiny model, its text full of what a page must not obey."""
-    return make_study(tiny_model(tokenizer, family), folder, hostile=True, drawn=True, **asked)
+def explored_study(tokenizer, folder, family="llama", **options):
+    """A whole study of a tiny model over hostile text."""
+    return make_study(tiny_model(tokenizer, family), folder, hostile=True, drawn=True, **options)
 
 
 def app_of(folder, tokenizer=None, family="llama", **rules):
-    """The server of a study, with its model where there is a tokenizer for it."""
-    made = Rules.of(rules.pop("host", "127.0.0.1"), page_token=PAGE, token=rules.pop("token", None), **rules)
+    """The server of a study, with its model if a tokenizer is passed."""
+    access = Rules.of(rules.pop("host", "127.0.0.1"), page_token=PAGE, token=rules.pop("token", None), **rules)
     load = (
         None if tokenizer is None else lambda: Live(tiny_model(tokenizer, family), bos=True, tokens=40, new_tokens=12)
     )
-    app = make_app(folder, rules=made, queue=ModelQueue(load, why="Started with --no-model."))
+    app = make_app(folder, rules=access, queue=ModelQueue(load, why="Started with --no-model."))
     # Routes are built when they are first needed, with warnings turned off in a way that other threads may undo, and a warning
     # fails a test: so they are built now.
     app.openapi()
@@ -41,7 +41,7 @@ def app_of(folder, tokenizer=None, family="llama", **rules):
 
 
 def client_of(app, **more):
-    """Asks a server as a browser on this machine does."""
+    """A client that sends what a browser on this machine would send."""
     client = TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False, **more)
     client.headers[PAGE_TOKEN] = PAGE
     return client
@@ -49,7 +49,7 @@ def client_of(app, **more):
 
 @contextmanager
 def served(app):
-    """A server on a port of its own, in a thread; gives its address."""
+    """Run a server on a free port, in a thread; yields its address."""
     listening = _listen(Address(port=0))
     server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -32,12 +32,12 @@ def write_checkpoint(folder: Path, seed: int = 0) -> Path:
 
 
 def words() -> list[str]:
-    """As many as the dictionary has, without the four symbols."""
+    """As many words as the dictionary has, without the four symbols."""
     return ["the", ",", ".", "@-@", "="] + [f"word{number}" for number in range(VOCAB - 9)]
 
 
 def write_corpus(file: Path, sentences: int, seed: int = 0) -> Path:
-    """Articles of sentences of some 25 words, drawn as words are in texts: the n-th as often as 1/n."""
+    """Articles of sentences of some 25 words, drawn with the word frequencies of natural text (Zipf's law)."""
     generator = np.random.default_rng(seed)
     known = words()
     frequencies = 1 / np.arange(1, len(known) + 1)

@@ -1,4 +1,4 @@
-"""A study of the paper's size, made by code and not by a model: 16 layers × 4,096 memories, 50 triggers each."""
+"""A synthetic study of the paper's size, made without a model: 16 layers × 4,096 memories, 50 triggers each."""
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,8 @@ def make(folder, sentences=1_000_000):
         _write_triggers(study, tokens, rolled)
         _write_memories(study, sentences, rolled)
         _write_patterns(study, words, rolled)
-        for stage, said in _stages(sentences).items():
-            study.finish(stage, _SETTINGS, seconds=1.0, **said)
+        for stage, facts in _stages(sentences).items():
+            study.finish(stage, _SETTINGS, seconds=1.0, **facts)
     return study
 
 
@@ -83,8 +83,8 @@ def _write_text(study, tokens, words):
                 **{"text": [" ".join(row) for row in spelt], "tokens": list(rows), "ends": ends},
                 "held_out": [False] * len(rows),
             }
-            made = {field.name: pa.array(columns[field.name], field.type) for field in schema}
-            writer.write_table(pa.table(made, schema=schema))
+            arrays = {field.name: pa.array(columns[field.name], field.type) for field in schema}
+            writer.write_table(pa.table(arrays, schema=schema))
 
 
 def _write_triggers(study, tokens, rolled):

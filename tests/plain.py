@@ -1,6 +1,6 @@
-"""What a model's feed-forward layers hold, read plainly: transformers' modules by their names, one text a pass.
+"""A plain reference computation of a model's feed-forward layers: transformers' modules by name, one text per pass.
 
-Nothing here comes from ffscope. Every family says where its coefficients, residual and update are, and what its top does.
+Nothing here comes from ffscope. Every family states where its coefficients, residual and update are, and what its top does.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ class Pass:
         self.logits = result.logits[0] if hasattr(result, "logits") else None
 
     def _keeper(self, name: str) -> Callable[..., None]:
-        def keep(_module: Any, given: tuple[Any, ...], result: Any) -> None:
-            self._into[name] = [some.clone() for some in given if isinstance(some, Tensor)]
+        def keep(_module: Any, inputs: tuple[Any, ...], result: Any) -> None:
+            self._into[name] = [some.clone() for some in inputs if isinstance(some, Tensor)]
             several = result if isinstance(result, tuple) else (result,)
             self._out[name] = [some.clone() for some in several if isinstance(some, Tensor)]
 
@@ -112,7 +112,7 @@ def opt_post_norm(m: Any) -> Family:
 def gpt2(m: Any) -> Family:
     def layer(at: str) -> Layer:
         return Layer(
-            m.get_submodule(f"{at}.mlp.c_proj").weight,  # a Conv1D's matrix stands the other way
+            m.get_submodule(f"{at}.mlp.c_proj").weight,  # a Conv1D stores its matrix transposed
             lambda p: p.into(f"{at}.mlp.c_proj"),
             residual=lambda p: p.into(f"{at}.ln_2"),
             update=lambda p: p.out(f"{at}.mlp"),
@@ -218,7 +218,7 @@ def mixtral(m: Any) -> Family:
 
 
 def qwen2_moe(m: Any) -> Family:
-    """With a shared expert behind the others, which has a weight of its own."""
+    """With a shared expert after the others, which has its own weight."""
 
     def layer(at: str) -> Layer:
         experts, shared = m.get_submodule(f"{at}.mlp.experts"), m.get_submodule(f"{at}.mlp.shared_expert")
@@ -237,14 +237,14 @@ def qwen2_moe(m: Any) -> Family:
 
 
 def routed(p: Pass, at: str, experts: Any, size: int) -> Tensor:
-    """The coefficients of five experts side by side: position × memory, 0 where a token is not sent."""
-    given, weights, chosen = p.into(f"{at}.mlp.experts"), p.out(f"{at}.mlp.gate", 1), p.out(f"{at}.mlp.gate", 2)
-    made = torch.zeros(len(given), 5, size)
-    for position, x in enumerate(given):
+    """The coefficients of five experts side by side: position × memory, 0 where a token is not routed."""
+    inputs, weights, chosen = p.into(f"{at}.mlp.experts"), p.out(f"{at}.mlp.gate", 1), p.out(f"{at}.mlp.gate", 2)
+    coefficients = torch.zeros(len(inputs), 5, size)
+    for position, x in enumerate(inputs):
         for expert, weight in zip(chosen[position].tolist(), weights[position], strict=True):
             gate, up = (experts.gate_up_proj[expert] @ x).split(size)
-            made[position, expert] = weight * silu(gate) * up
-    return made.flatten(1)
+            coefficients[position, expert] = weight * silu(gate) * up
+    return coefficients.flatten(1)
 
 
 def bert(m: Any) -> Family:
@@ -301,14 +301,14 @@ def bart(m: Any) -> Family:
 
 
 def adaptive_lm(m: Any) -> Family:
-    """Tied: words are read as they are written; band 0 without its projection, the others by theirs, turned."""
+    """Tied: words are unembedded with their embeddings; band 0 without its projection, the others with theirs, transposed."""
     bands = [(band[0].weight, band[1].weight) for band in m.embed_tokens.embeddings]
     tails = [(widening.T, rows) for rows, widening in bands[1:]]
     return _adaptive(m, bands[0][0], m.adaptive_softmax.head.class_proj.weight, tails, lambda h: h, lambda v: v)
 
 
 def adaptive_lm_untied(m: Any) -> Family:
-    """The head's rows are words, then classes; a final norm and a narrower output stand before them."""
+    """The head's rows are words, then classes; a final norm and a narrower output come before them."""
     head, tails = m.adaptive_softmax.head.weight, [(t["0"].weight, t["2"].weight) for t in m.adaptive_softmax.tail]
     words, classes = head[: -len(tails)], head[-len(tails) :]
     narrow = m.project_out_dim.weight
@@ -321,10 +321,10 @@ def adaptive_lm_untied(m: Any) -> Family:
 def _adaptive(m: Any, words: Tensor, classes: Tensor, tails: list[Any], top: Map, linear_top: Map) -> Family:
     def log_probs(x: Tensor) -> Tensor:
         head = torch.log_softmax(torch.cat([x @ words.T, x @ classes.T], -1), -1)
-        found = [head[..., : len(words)]]
+        parts = [head[..., : len(words)]]
         for i, (narrowing, rows) in enumerate(tails):
-            found.append(head[..., len(words) + i, None] + torch.log_softmax(x @ narrowing.T @ rows.T, -1))
-        return torch.cat(found, -1)
+            parts.append(head[..., len(words) + i, None] + torch.log_softmax(x @ narrowing.T @ rows.T, -1))
+        return torch.cat(parts, -1)
 
     unembedding = torch.cat([words, *(rows @ narrowing for narrowing, rows in tails)])
     return Family(
@@ -389,37 +389,37 @@ class Plain:
         return Pass(self.model, **ids)
 
     def at(self, tokens: list[int], position: int) -> "Place":
-        """What the model holds at a prefix: run alone, or in its sentence where the model looks both ways."""
+        """The numbers of the model at a prefix: run alone, or in its sentence where attention is bidirectional."""
         if self.name not in BOTH_WAYS:
             tokens = tokens[: position + 1]
         return Place(self, self.run(tokens), position - len(tokens))
 
     @torch.no_grad()
     def value_logits(self, layer: int, sign: int = 1) -> list[list[float]]:
-        """A layer's values, or their opposites, over the vocabulary, one after the other."""
+        """The logits of a layer's values, or of their opposites, one value after the other."""
         written = self.layers[layer].written(self.layers[layer].values)
         return [self.updates(sign * value).tolist() for value in written]
 
 
 class Place:
-    """What one pass holds at one position, layer by layer, counted from the end: the last n positions are the sentence's."""
+    """The numbers of one pass at one position, layer by layer; positions count from the end: the last n are the sentence's."""
 
     @torch.no_grad()
-    def __init__(self, plain: Plain, one: Pass, position: int) -> None:
-        self.coefficients = [layer.coefficients(one)[position] for layer in plain.layers]
-        residual = [layer.residual(one)[position] for layer in plain.layers]
-        update = [layer.update(one)[position] for layer in plain.layers]
+    def __init__(self, plain: Plain, forward_pass: Pass, position: int) -> None:
+        self.coefficients = [layer.coefficients(forward_pass)[position] for layer in plain.layers]
+        residual = [layer.residual(forward_pass)[position] for layer in plain.layers]
+        update = [layer.update(forward_pass)[position] for layer in plain.layers]
         self.residual = [plain.states(r).tolist() for r in residual]
         self.update = [plain.updates(y).tolist() for y in update]
         self.output = [plain.states(r + y).tolist() for r, y in zip(residual, update, strict=True)]
-        self.logits = one.logits[position].tolist()
-        # This file is right about the family: the last layer's output gives the model's own logits.
+        self.logits = forward_pass.logits[position].tolist()
+        # Checks this file's description of the family: the last layer's output gives the model's own logits.
         own = plain.family.states(residual[-1] + update[-1])
-        torch.testing.assert_close(own, one.logits[position], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(own, forward_pass.logits[position], rtol=1e-4, atol=1e-4)
 
 
 def ranking(logits: list[float]) -> list[int]:
-    """Tokens from the highest to the lowest; of equal ones the lower id first."""
+    """Tokens from the highest to the lowest; ties by the lower id."""
     return sorted(range(len(logits)), key=lambda token: (-logits[token], token))
 
 
@@ -427,7 +427,7 @@ NEAR = 1e-5
 
 
 class Account:
-    """Whole numbers held against each other; two logits that lie within `NEAR` may change places, and that is counted."""
+    """Compares integers; two logits within `NEAR` of each other may change places, and that is counted."""
 
     def __init__(self) -> None:
         self.compared = self.excused = 0
@@ -441,8 +441,8 @@ class Account:
     def tokens(self, got: list[int], logits: list[float]) -> None:
         """The highest tokens, in order."""
         assert len(set(got)) == len(got)
-        for one, other in zip(got, ranking(logits), strict=False):
-            self.same(one, other, excuse=abs(logits[one] - logits[other]) < NEAR)
+        for token, other in zip(got, ranking(logits), strict=False):
+            self.same(token, other, excuse=abs(logits[token] - logits[other]) < NEAR)
 
     def token(self, got: int, logits: list[float]) -> None:
         self.tokens([got], logits)
@@ -453,7 +453,7 @@ class Account:
         self.same(got, expected, excuse=abs(got - expected) <= near)
 
     def count(self, got: int, expected: int, *, unsure: int) -> None:
-        """A count in which so many are unsure."""
+        """A count of which up to `unsure` are within rounding."""
         self.same(got, expected, excuse=abs(got - expected) <= unsure)
 
     def is_strict(self) -> bool:

@@ -1,4 +1,4 @@
-"""Studies in which it is known what memories fire on: coefficients made by hand over natural text."""
+"""Studies with known patterns: artificial coefficients over natural text."""
 
 import json
 import re
@@ -40,18 +40,18 @@ class Planted:
 
 
 def make_tokenizer(texts, size=4000):
-    """A byte-level tokenizer of natural text, learnt from it."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    """A byte-level tokenizer trained on the texts."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         special_tokens=["</s>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="</s>", eos_token="</s>")
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="</s>", eos_token="</s>")
 
 
 def account(memories, vocab):
@@ -101,7 +101,7 @@ class Streams:
         self.long = np.array([len(words) >= 5 for words in self.words])  # these have said something
 
     def triggers(self, fires, purity):
-        """The triggers of a memory that fires on some prefixes, and here and there on others; and which of them it is made for."""
+        """The triggers of a memory that fires on some prefixes and occasionally on others, and their coefficients."""
         coefficient = self.generator.random(len(self.sentence))
         chosen = np.flatnonzero(fires)
         if len(chosen):
@@ -114,7 +114,7 @@ class Streams:
         return best, coefficient[best]
 
     def frequent(self, least, most):
-        """Words that end so many prefixes, at random."""
+        """Words that end `least` to `most` prefixes, in random order."""
         good = [
             word
             for word, count in zip(*self.lasts, strict=True)
@@ -124,7 +124,7 @@ class Streams:
 
 
 def plant(folder, *, seed=0, sentences=6000, each=12, nothing=12, topics=True):
-    """A study with `each` memories of every kind, and some that fire on nothing in particular; gives it and what was planted."""
+    """A study with `each` memories of every kind, and some that fire on nothing in particular; returns it and what was planted."""
     generator = np.random.default_rng(seed)
     corpus, texts = _shuffled(folder.with_suffix(".jsonl"), generator)
     tokenizer = make_tokenizer(texts[:2000])
@@ -161,13 +161,13 @@ def _add(planted, rows, streams, what, shallow, fires):
     purity = 1.0 if len(fires) != 1 and what != "two at once" else float(streams.generator.uniform(*PURITY))
     any_fires = np.logical_or.reduce(list(fires.values())) if fires else np.zeros(len(streams.sentence), dtype=bool)
     best, coefficients = streams.triggers(any_fires, purity)
-    made = Planted(len(planted), what, shallow, "semantic" in fires)
+    entry = Planted(len(planted), what, shallow, "semantic" in fires)
     for kind, here in fires.items():
-        made.ranks[kind] = {rank + 1 for rank, prefix in enumerate(best[:25]) if here[prefix]}
+        entry.ranks[kind] = {rank + 1 for rank, prefix in enumerate(best[:25]) if here[prefix]}
     rows += [
         {
             "layer": 0,
-            "memory": made.memory,
+            "memory": entry.memory,
             "rank": rank + 1,
             "coefficient": float(coefficient),
             "sentence": int(streams.sentence[prefix]),
@@ -176,7 +176,7 @@ def _add(planted, rows, streams, what, shallow, fires):
         }
         for rank, (prefix, coefficient) in enumerate(zip(best, coefficients, strict=True))
     ]
-    planted.append(made)
+    planted.append(entry)
 
 
 def _write(study, rows, count):
@@ -215,8 +215,12 @@ def _ngram(streams, generator):
 def _class(streams, generator):
     name = generator.choice(list(CLASSES))
     shape = re.compile(CLASSES[name])
-    said = {"a closing bracket": ")", "an opening bracket": "(", "a closing quote": "”"}.get(name, name)
-    return "class", [said], {"shallow": streams.whole & np.array([bool(shape.search(text)) for text in streams.text])}
+    description = {"a closing bracket": ")", "an opening bracket": "(", "a closing quote": "”"}.get(name, name)
+    return (
+        "class",
+        [description],
+        {"shallow": streams.whole & np.array([bool(shape.search(text)) for text in streams.text])},
+    )
 
 
 def _before(streams, generator):
@@ -265,22 +269,22 @@ def _nothing(streams, generator):
 
 
 def score(planted, rows):
-    """Recall and precision by kind, recall by what was planted, and the share of memories of nothing that were given something."""
+    """Recall and precision by kind, recall by planted pattern, and the share of memories without one that were given one."""
     by_memory = {}
     for row in rows:
         by_memory.setdefault(row["memory"], []).append(row)
     recall, right, missed = {}, {"shallow": [], "semantic": []}, []
-    for one in planted:
-        found = by_memory.get(one.memory, [])
-        for kind, ranks in one.ranks.items():
-            hit = any(_is(row, kind, ranks, one.shallow) for row in found)
-            recall.setdefault((kind, one.what), []).append(hit)
+    for entry in planted:
+        reported = by_memory.get(entry.memory, [])
+        for kind, ranks in entry.ranks.items():
+            hit = any(_is(row, kind, ranks, entry.shallow) for row in reported)
+            recall.setdefault((kind, entry.what), []).append(hit)
             if not hit:
-                missed.append((one, kind, found))
-        for row in found:
-            ranks = one.ranks.get(row["kind"], set())
+                missed.append((entry, kind, reported))
+        for row in reported:
+            ranks = entry.ranks.get(row["kind"], set())
             right[row["kind"]].append(len(set(row["covers"]) & ranks) >= 0.6 * len(row["covers"]))
-    nothing = [bool(by_memory.get(one.memory)) for one in planted if one.what == "nothing"]
+    nothing = [bool(by_memory.get(entry.memory)) for entry in planted if entry.what == "nothing"]
     by_kind = {kind: [hit for (other, _), hits in recall.items() if other == kind for hit in hits] for kind in right}
     return {
         "recall": {kind: float(np.mean(hits)) for kind, hits in by_kind.items()},

@@ -31,7 +31,7 @@ def write_corpus(file, documents=60, hostile=False):
 
 @contextmanager
 def undrawn():
-    """Figures are their names here: drawing them takes longer than all else of a small study."""
+    """Replaces figures by their names: drawing takes longer than the rest of a small study."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ffscope.report.drawn_figure.draw", lambda name, _: DrawnFigure(name, None, name, {}))
         patch.setattr(DrawnFigure, "svg", lambda self: self.name)
@@ -39,16 +39,16 @@ def undrawn():
         yield
 
 
-def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **asked):
+def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **options):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
-    asked = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **asked}
+    options = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **options}
     with nullcontext() if drawn else undrawn():
-        return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **asked)
+        return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **options)
 
 
 def copy_of(study, folder):
-    """A study of one's own, to be changed."""
+    """A copy of a study, which a test may change."""
     return Study.open(shutil.copytree(study.folder, folder / "study"))
 
 

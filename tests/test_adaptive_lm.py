@@ -39,62 +39,62 @@ TOKENS = """
 
 
 @pytest.fixture(params=NAMES)
-def made(request):
+def hf_model(request):
     return tiny.make(request.param)
 
 
-def states(made, count=200, size=2.0):
-    return size * torch.randn(count, made.adaptive_softmax.width, generator=torch.Generator().manual_seed(3))
+def states(hf_model, count=200, size=2.0):
+    return size * torch.randn(count, hf_model.adaptive_softmax.width, generator=torch.Generator().manual_seed(3))
 
 
 @torch.no_grad()
-def test_probabilities_add_up_to_one(made):
-    torch.testing.assert_close(made.adaptive_softmax(states(made)).exp().sum(-1), torch.ones(200))
+def test_probabilities_add_up_to_one(hf_model):
+    torch.testing.assert_close(hf_model.adaptive_softmax(states(hf_model)).exp().sum(-1), torch.ones(200))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("count", [1, 2, 10, 40, 66, 67, 100])
 @pytest.mark.parametrize("size", [0.0, 0.1, 2.0, 40.0])
-def test_the_likeliest_words_are_those_of_the_whole_distribution(made, count, size):
-    some = states(made, size=size)
-    assert torch.equal(made.adaptive_softmax.top(some, count), ranked(made.adaptive_softmax(some), count))
+def test_the_top_words_are_those_of_the_whole_distribution(hf_model, count, size):
+    some = states(hf_model, size=size)
+    assert torch.equal(hf_model.adaptive_softmax.top(some, count), ranked(hf_model.adaptive_softmax(some), count))
 
 
 @torch.no_grad()
-def test_of_equal_words_the_lower_id_comes_first(made):
-    """All words of a band are alike where their rows are."""
-    for parameter in made.adaptive_softmax.parameters():
+def test_equal_words_are_ranked_by_id(hf_model):
+    """Words of a band have equal logits if their rows are equal."""
+    for parameter in hf_model.adaptive_softmax.parameters():
         parameter.zero_()
-    for parameter in made.embed_tokens.parameters():
+    for parameter in hf_model.embed_tokens.parameters():
         parameter.zero_()
-    some = states(made)
-    assert torch.equal(made.adaptive_softmax.top(some, 30), ranked(made.adaptive_softmax(some), 30))
+    some = states(hf_model)
+    assert torch.equal(hf_model.adaptive_softmax.top(some, 30), ranked(hf_model.adaptive_softmax(some), 30))
 
 
 @torch.no_grad()
-def test_a_tail_whose_class_is_unlikely_is_not_read(made, monkeypatch):
-    softmax = made.adaptive_softmax
+def test_a_tail_whose_class_is_unlikely_is_not_read(hf_model, monkeypatch):
+    softmax = hf_model.adaptive_softmax
     read = []
-    monkeypatch.setattr(softmax, "_tail", lambda *given, tail=softmax._tail: read.append(len(given[0])) or tail(*given))
-    some = states(made, size=40.0)
+    monkeypatch.setattr(softmax, "_tail", lambda *args, tail=softmax._tail: read.append(len(args[0])) or tail(*args))
+    some = states(hf_model, size=40.0)
     softmax.top(some)
     assert 0 < sum(read) < len(softmax.tail) * len(some)
 
 
 @torch.no_grad()
-def test_a_few_words_have_the_log_probabilities_of_the_whole_distribution(made):
-    some = states(made)
+def test_a_few_words_have_the_log_probabilities_of_the_whole_distribution(hf_model):
+    some = states(hf_model)
     tokens = torch.randint(tiny.VOCAB, (len(some), 7), generator=torch.Generator().manual_seed(4))
-    expected = made.adaptive_softmax(some).gather(1, tokens)
-    torch.testing.assert_close(made.adaptive_softmax.log_probs_of(some, tokens), expected)
-    alone = made.adaptive_softmax.log_probs_of(some, tokens.clamp_max(5))  # no tail is asked for
-    torch.testing.assert_close(alone, made.adaptive_softmax(some).gather(1, tokens.clamp_max(5)))
+    expected = hf_model.adaptive_softmax(some).gather(1, tokens)
+    torch.testing.assert_close(hf_model.adaptive_softmax.log_probs_of(some, tokens), expected)
+    alone = hf_model.adaptive_softmax.log_probs_of(some, tokens.clamp_max(5))  # no tail is needed
+    torch.testing.assert_close(alone, hf_model.adaptive_softmax(some).gather(1, tokens.clamp_max(5)))
 
 
 @torch.no_grad()
-def test_rows_of_the_unembedding_give_the_plain_product(made):
-    head = make_unembedding(made.adaptive_softmax)
-    some = states(made)
+def test_rows_of_the_unembedding_give_the_plain_product(hf_model):
+    head = make_unembedding(hf_model.adaptive_softmax)
+    some = states(hf_model)
     rows = head.rows(torch.arange(tiny.VOCAB))
     torch.testing.assert_close(head.raw_logits(some), some @ rows.T, rtol=1e-4, atol=1e-4)
     order = torch.tensor([60, 3, 30, 3])
@@ -102,8 +102,8 @@ def test_rows_of_the_unembedding_give_the_plain_product(made):
 
 
 @torch.no_grad()
-def test_both_lenses_tell_the_likeliest_alone_as_they_do_in_full(made):
-    model = ffscope.read(made)
+def test_both_lenses_give_the_same_top_tokens_with_and_without_all_logits(hf_model):
+    model = ffscope.read(hf_model)
     some = torch.randn(300, 12, generator=torch.Generator().manual_seed(5))
     for name in ("norm", "raw"):
         lens = model.lens(name)
@@ -114,12 +114,12 @@ def test_both_lenses_tell_the_likeliest_alone_as_they_do_in_full(made):
 
 
 def test_bands_in_half_precision_are_read_in_float32():
-    made = tiny.make("adaptive_lm untied").bfloat16()
-    lens = ffscope.read(made).lens("norm")
+    hf_model = tiny.make("adaptive_lm untied").bfloat16()
+    lens = ffscope.read(hf_model).lens("norm")
     read = lens.values(0)
     assert read.dtype == torch.float32
     assert len(set(read[0].tolist())) == tiny.VOCAB  # bfloat16 would have fewer
-    assert made(torch.tensor([[2, 5, 6]])).logits.dtype == torch.float32
+    assert hf_model(torch.tensor([[2, 5, 6]])).logits.dtype == torch.float32
 
 
 @pytest.mark.parametrize(("a", "b"), [("#5", "#9"), ("#45", "#60"), ("#5", "#45"), ("#30", "#60")])
@@ -140,14 +140,14 @@ def test_why_adds_up_within_a_band_and_says_where_it_does_not(a, b):
 
 
 @torch.no_grad()
-def normaliser(made, state, token):
-    """What a tail takes off its words beside what the head takes off all; the head itself nothing more."""
-    band = sum(token >= cutoff for cutoff in made.config.input_cutoffs)
-    rows, widening = (part.weight for part in made.embed_tokens.embeddings[band])
+def normaliser(hf_model, state, token):
+    """The log-normaliser that a tail subtracts from its words in addition to the head's; 0 for the head."""
+    band = sum(token >= cutoff for cutoff in hf_model.config.input_cutoffs)
+    rows, widening = (part.weight for part in hf_model.embed_tokens.embeddings[band])
     return (state @ widening @ rows.T).logsumexp(-1).item() if band else 0.0
 
 
-def test_it_writes_text_as_step_by_step():
+def test_generated_text_is_that_of_single_passes():
     words = [*SYMBOLS, *(f"w{number}" for number in range(tiny.VOCAB - 4))]
     model = ffscope.read(tiny.make("adaptive_lm"), make_tokenizer(words, bos="</s>"))
     written = Live(model, bos=True).generate("w1 w2", new_tokens=5).before
@@ -167,7 +167,7 @@ def test_it_writes_text_as_step_by_step():
 def test_wikitext_stays_as_it_is_for_a_model_that_reads_words(tmp_path):
     (tmp_path / "wiki.tokens").write_text(TOKENS, encoding="utf-8")
     words, plain = (
-        [" ".join(document.paragraphs) for document in Corpus(str(tmp_path / "wiki.tokens"), words=words)]
+        [" ".join(document.paragraphs) for document in Corpus(str(tmp_path / "wiki.tokens"), pretokenized=words)]
         for words in (True, False)
     )
     assert words == [
@@ -179,11 +179,11 @@ def test_wikitext_stays_as_it_is_for_a_model_that_reads_words(tmp_path):
 def test_a_point_in_a_number_ends_no_sentence():
     words = [*SYMBOLS, *["Robert", "is", "5", "@.@", "ft", "tall", ".", "He", "had"]]
     cutter = SentenceSplitter(make_tokenizer(words, bos="</s>"), language="en", max_tokens=128)
-    ((_, found),) = cutter.sentences([(0, "Robert <unk> is 5 @.@ 5 ft tall . He had <unk> .")])
-    assert [sentence.text for sentence in found] == ["Robert <unk> is 5 @.@ 5 ft tall .", "He had <unk> ."]
-    assert found[0].tokens == [4, 3, 5, 6, 7, 6, 8, 9, 10]
-    assert [found[0].text[:end].split()[-1] for end in found[0].ends] == found[0].text.split()
-    assert found[1].next_token == 2
+    ((_, sentences),) = cutter.sentences([(0, "Robert <unk> is 5 @.@ 5 ft tall . He had <unk> .")])
+    assert [sentence.text for sentence in sentences] == ["Robert <unk> is 5 @.@ 5 ft tall .", "He had <unk> ."]
+    assert sentences[0].tokens == [4, 3, 5, 6, 7, 6, 8, 9, 10]
+    assert [sentences[0].text[:end].split()[-1] for end in sentences[0].ends] == sentences[0].text.split()
+    assert sentences[1].next_token == 2
 
 
 def test_only_a_word_level_tokenizer_reads_words(tokenizer):
@@ -191,7 +191,7 @@ def test_only_a_word_level_tokenizer_reads_words(tokenizer):
     assert not is_word_level(tokenizer)
 
 
-def test_many_unknown_words_are_told(tmp_path, caplog):
+def test_many_unknown_words_are_reported(tmp_path, caplog):
     (tmp_path / "text.txt").write_text("\n".join(f"the strange{n}, words{n}." for n in range(40)), encoding="utf-8")
     triggers(ffscope.load(PAPER, "cpu"), CorpusOptions(str(tmp_path / "text.txt")), tmp_path / "study")
     assert "67 % of the words are not in the model's dictionary" in caplog.text
@@ -202,7 +202,7 @@ def test_many_unknown_words_are_told(tmp_path, caplog):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """The paper's shape over made-up articles of its own words, by the command line."""
+    """A study of the paper's shape over random articles of its own words, made by the command line."""
     folder = tmp_path_factory.mktemp("paper")
     words = [line.split(" ")[0] for line in (PAPER / "dict.txt").read_text(encoding="utf-8").split("\n") if line]
     words = [word for word in words if word.isalpha()]
@@ -211,8 +211,10 @@ def study(tmp_path_factory):
         for number in range(60):
             drawn = [words[i] for i in torch.randint(len(words), (30,), generator=pick).tolist()]
             print(f" = Article {number} = \n\n {' '.join(drawn[:14])} . \n {' '.join(drawn[14:])} <unk> . \n", file=out)
-    asked = ["run", str(PAPER), "--corpus", str(folder / "wiki.train.tokens"), "--out", str(folder / "study")]
-    ran = CliRunner().invoke(app, [*asked, "--examples", "50", "--mutation-memories", "3", "--mutation-triggers", "4"])
+    arguments = ["run", str(PAPER), "--corpus", str(folder / "wiki.train.tokens"), "--out", str(folder / "study")]
+    ran = CliRunner().invoke(
+        app, [*arguments, "--examples", "50", "--mutation-memories", "3", "--mutation-triggers", "4"]
+    )
     assert ran.exit_code == 0, ran.output
     return folder / "study"
 
@@ -227,15 +229,15 @@ def test_a_run_makes_the_papers_study(study):
     assert 3 in texts["tokens"].to_pylist()[1]  # <unk> is its own word
 
 
-def test_a_study_of_a_checkpoint_goes_on_with_the_converted_model(study, tmp_path):
-    corpus, made = str(study.parent / "wiki.train.tokens"), str(tmp_path / "made")
-    for asked in (
+def test_a_study_of_a_checkpoint_resumes_with_the_converted_model(study, tmp_path):
+    corpus, converted = str(study.parent / "wiki.train.tokens"), str(tmp_path / "made")
+    for arguments in (
         ["triggers", str(PAPER), "--corpus", corpus, "--out", str(tmp_path / "study")],
-        ["convert", str(PAPER), "--out", made],
-        ["values", str(tmp_path / "study"), "--model", made, "--lens", "raw"],
-        ["triggers", made, "--corpus", corpus, "--out", str(tmp_path / "again")],
+        ["convert", str(PAPER), "--out", converted],
+        ["values", str(tmp_path / "study"), "--model", converted, "--lens", "raw"],
+        ["triggers", converted, "--corpus", corpus, "--out", str(tmp_path / "again")],
     ):
-        ran = CliRunner().invoke(app, asked)
+        ran = CliRunner().invoke(app, arguments)
         assert ran.exit_code == 0, (ran.output, ran.exception)
     tables = [pq.read_table(tmp_path / name / "triggers.parquet") for name in ("study", "again")]
     assert tables[0].equals(tables[1])
@@ -247,7 +249,7 @@ def test_a_checkpoint_of_the_papers_size_is_checked_and_searched_within_8_gb(tmp
     corpus = fullsize.write_corpus(tmp_path / "wiki.train.tokens", 1100)
     command = [sys.executable, "-m", "ffscope"]
     subprocess.run([*command, "check", str(tmp_path)], check=True)
-    asked = [
+    arguments = [
         "triggers",
         str(tmp_path),
         "--corpus",
@@ -257,8 +259,8 @@ def test_a_checkpoint_of_the_papers_size_is_checked_and_searched_within_8_gb(tmp
         "--sentences",
         "1000",
     ]
-    subprocess.run([*command, *asked], check=True)
-    found = Study.open(tmp_path / "study").manifest
-    assert found["corpus"]["searched"]["sentences"] == 1000
-    assert found["model"]["memories"] == [4096] * 16
+    subprocess.run([*command, *arguments], check=True)
+    manifest = Study.open(tmp_path / "study").manifest
+    assert manifest["corpus"]["searched"]["sentences"] == 1000
+    assert manifest["model"]["memories"] == [4096] * 16
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 8e9 / 1024

@@ -1,4 +1,4 @@
-"""The stages after the search, every number of their tables held against a plain computation (plain.py)."""
+"""The stages after the search, every number of their tables compared with a plain computation (plain.py)."""
 
 import copy
 import gc
@@ -38,19 +38,10 @@ TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a
 WORDS = TEXT.split()
 STAGES = ("values", "agreement", "mutation", "composition", "refinement")
 SEARCHING = SearchOptions(top=5, batch_tokens=300)
-ASKED = {"examples": 24, "mutation_memories": 4, "mutation_triggers": 3}
+STAGE_OPTIONS = {"examples": 24, "mutation_memories": 4, "mutation_triggers": 3}
 TABLES = ("values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
 REMOVED = {"first", "last", "random"}
 BOS = 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """On models so small, threads only wait for each other."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(usual)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +56,7 @@ def corpus(tmp_path_factory):
     return file
 
 
-def found(study, table):
+def read_rows(study, table):
     return pq.read_table(study.path(f"{table}.parquet")).to_pylist()
 
 
@@ -77,19 +68,19 @@ def searched(model, corpus, folder, search=SEARCHING):
     return triggers(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=search)
 
 
-def analysed(model, corpus, folder, search=SEARCHING, stages=STAGES, **asked):
+def analysed(model, corpus, folder, search=SEARCHING, stages=STAGES, **options):
     study = searched(model, corpus, folder, search)
     for stage in stages:
-        study = analyse(stage, model, study.folder, **{**ASKED, **asked})
+        study = analyse(stage, model, study.folder, **{**STAGE_OPTIONS, **options})
     return study
 
 
-def all_at_once(model, corpus, folder, search=SEARCHING, **asked):
+def all_at_once(model, corpus, folder, search=SEARCHING, **options):
     with pytest.MonkeyPatch.context() as patch:
         # Patterns and the report have tests of their own.
         patch.setattr("ffscope.analysis.patterns.run", lambda *_: None)
         patch.setattr("ffscope.pipeline._report", lambda *_: None)
-        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=search, **ASKED, **asked)
+        return run(model, CorpusOptions(str(corpus), max_tokens=12), folder, search=search, **STAGE_OPTIONS, **options)
 
 
 class Case:
@@ -97,10 +88,10 @@ class Case:
 
     def __init__(self, study, plain):
         self.study, self.plain = study, plain
-        self.rows = {table: found(study, table) for table in TABLES}
-        self.sentences = {row["sentence"]: row for row in found(study, "sentences")}
+        self.rows = {table: read_rows(study, table) for table in TABLES}
+        self.sentences = {row["sentence"]: row for row in read_rows(study, "sentences")}
         self.triggers = defaultdict(list)
-        for row in found(study, "triggers"):
+        for row in read_rows(study, "triggers"):
             self.triggers[row["layer"], row["memory"]].append(row)
 
     @cached_property
@@ -142,9 +133,9 @@ def over(cases):
 def cases(corpus, tokenizer, tmp_path_factory):
     @cache
     def of(name, lens):
-        made, folder, searching = make(name), tmp_path_factory.mktemp("case"), SEARCHES.get(name, SEARCHING)
-        study = all_at_once(make_memory_model(made, tokenizer), corpus, folder / "study", searching, lens=lens)
-        return Case(study, Plain(name, made, lens=lens, bos=BOS if searching.bos else None))
+        hf_model, folder, searching = make(name), tmp_path_factory.mktemp("case"), SEARCHES.get(name, SEARCHING)
+        study = all_at_once(make_memory_model(hf_model, tokenizer), corpus, folder / "study", searching, lens=lens)
+        return Case(study, Plain(name, hf_model, lens=lens, bos=BOS if searching.bos else None))
 
     return of
 
@@ -178,7 +169,7 @@ def test_values_are_the_rows_of_the_output_projection_read_over_the_vocabulary(c
 
 
 @over(NORM + RAW)
-def test_agreement_holds_every_value_against_its_triggers(case):
+def test_agreement_compares_every_value_with_its_triggers(case):
     account = Account()
     assert [(row["layer"], row["memory"]) for row in case.rows["agreement"]] == sorted(case.triggers)
     for row in case.rows["agreement"]:
@@ -190,7 +181,7 @@ def test_agreement_holds_every_value_against_its_triggers(case):
         assert row["agrees"] is (row["next_token"] == row["top_token"])
         assert row["max_prob"] == close(max(softmax(logits)))
         assert row["triggers"] == len(rows)
-        assert row["precision"] == close(sum(one["next_token"] == row["top_token"] for one in rows) / len(rows))
+        assert row["precision"] == close(sum(trigger["next_token"] == row["top_token"] for trigger in rows) / len(rows))
     assert account.is_strict()
 
 
@@ -207,7 +198,7 @@ def test_mutation_takes_some_memories_of_every_layer_and_every_trigger_of_more_t
     }
     assert set(by_trigger) == wanted
     assert names
-    assert max(Counter(layer for layer, _ in names).values()) <= ASKED["mutation_memories"]
+    assert max(Counter(layer for layer, _ in names).values()) <= STAGE_OPTIONS["mutation_memories"]
 
 
 @over(NORM)
@@ -228,7 +219,9 @@ def without(tokens, index):
 def mutations(case):
     """Every row with its trigger and the tokens that are left."""
     for row in case.rows["mutation"]:
-        (trigger,) = [one for one in case.triggers[row["layer"], row["memory"]] if one["rank"] == row["rank"]]
+        (trigger,) = [
+            candidate for candidate in case.triggers[row["layer"], row["memory"]] if candidate["rank"] == row["rank"]
+        ]
         prefix = case.sentences[trigger["sentence"]]["tokens"][: trigger["position"] + 1]
         yield row, trigger, without(prefix, row["removed_index"])
 
@@ -249,7 +242,7 @@ def test_a_mutated_coefficient_is_that_of_the_prefix_run_again_without_the_token
 def test_examples_are_held_out_prefixes_with_the_models_own_prediction(case):
     account = Account()
     rows = case.rows["examples"]
-    assert [row["example"] for row in rows] == list(range(ASKED["examples"]))
+    assert [row["example"] for row in rows] == list(range(STAGE_OPTIONS["examples"]))
     assert len({(row["sentence"], row["position"]) for row in rows}) == len(rows)
     for row, place in zip(rows, case.places, strict=True):
         sentence, position = case.sentences[row["sentence"]], row["position"]
@@ -261,7 +254,7 @@ def test_examples_are_held_out_prefixes_with_the_models_own_prediction(case):
 
 
 def effective(sizes):
-    """How many of the largest sizes make nine tenths of their sum, and whether that is a close thing."""
+    """How many of the largest sizes make nine tenths of their sum, and whether rounding could change that."""
     total, held, count = sum(sizes), 0.0, 0
     for size in sorted(sizes, reverse=True):
         if held >= 0.9 * total:
@@ -290,7 +283,7 @@ def test_composition_counts_what_is_active_and_what_agrees_with_the_sum(case):
 
 
 def matching(value_logits, opposite_logits, coefficients, ff_top):
-    """How many memories promote a token, and for how many that is a close thing."""
+    """How many memories promote a token, and for how many rounding could change that."""
     matches = unsure = 0
     for m, logits, opposite in zip(coefficients, value_logits, opposite_logits, strict=True):
         promoted = logits if m > 0 else opposite
@@ -301,7 +294,7 @@ def matching(value_logits, opposite_logits, coefficients, ff_top):
 
 
 @over(NORM + RAW)
-def test_refinement_tells_whose_prediction_the_output_is(case):
+def test_refinement_says_which_component_determines_the_output(case):
     account = Account()
     for row, (place, example, layer) in zip(case.rows["refinement"], case.examples_by_layers, strict=True):
         assert (row["example"], row["layer"]) == (example, layer)
@@ -318,24 +311,24 @@ def test_refinement_tells_whose_prediction_the_output_is(case):
 
 
 @over(NORM + RAW)
-def test_the_last_layers_composition_cases_are_held_against_the_unembedding(case):
+def test_the_last_layers_composition_cases_are_compared_with_the_unembedding(case):
     bound = case.study.manifest["stages"]["refinement"]["related_above"]
     last = len(case.plain.layers) - 1
     composed = [row for row in case.rows["refinement"] if row["layer"] == last and row["case"] == "composition"]
     assert len(composed) <= 100  # so all of them are there
-    for row, one in zip(case.rows["last_layer"], composed, strict=True):
+    for row, other in zip(case.rows["last_layer"], composed, strict=True):
         before, after = row["residual_top"], row["output_top"]
-        assert (row["example"], before, after) == (one["example"], one["residual_top"], one["output_top"])
+        assert (row["example"], before, after) == (other["example"], other["residual_top"], other["output_top"])
         u, v = (case.plain.family.unembedding[token].tolist() for token in (before, after))
         cosine = sum(a * b for a, b in zip(u, v, strict=True)) / math.hypot(*u) / math.hypot(*v)
         assert row["similarity"] == close(cosine)
         assert row["related"] is (row["similarity"] > bound)
 
 
-def test_of_many_composition_cases_some_are_drawn(llama, whole, begun, monkeypatch):
+def test_large_numbers_of_composition_cases_are_sampled(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.refinement.SAMPLED", 1)
-    analyse("refinement", llama, begun, **ASKED)
-    drawn, everyone = found(Study.open(begun), "last_layer"), found(whole, "last_layer")
+    analyse("refinement", llama, begun, **STAGE_OPTIONS)
+    drawn, everyone = read_rows(Study.open(begun), "last_layer"), read_rows(whole, "last_layer")
     assert len(drawn) == 1 < len(everyone)
     assert drawn == [row for row in everyone if row in drawn]
 
@@ -346,7 +339,7 @@ def test_related_tokens_are_more_alike_than_nearly_all_pairs_of_them(case):
     last = [row for row in case.rows["refinement"] if row["layer"] == len(case.plain.layers) - 1]
     pairs = itertools.product((row["residual_top"] for row in last), (row["output_top"] for row in last))
     rows = torch.nn.functional.normalize(case.plain.family.unembedding, dim=-1)
-    alike = [(rows[one] @ rows[other]).item() for one, other in pairs if one != other]
+    alike = [(rows[token] @ rows[other]).item() for token, other in pairs if token != other]
     assert sum(cosine > bound + 1e-6 for cosine in alike) < 0.06 * len(alike)
     assert sum(cosine > bound - 1e-6 for cosine in alike) > 0.04 * len(alike)
 
@@ -372,7 +365,7 @@ def whole(llama, before, tmp_path_factory):
     """A study whose stages were not interrupted."""
     folder = shutil.copytree(before.folder, tmp_path_factory.mktemp("whole") / "study")
     for stage in STAGES:
-        study = analyse(stage, llama, folder, **ASKED)
+        study = analyse(stage, llama, folder, **STAGE_OPTIONS)
     return study
 
 
@@ -384,7 +377,7 @@ def change_manifest(folder, section, name, value):
 
 def differences(study, other):
     """The tables that are not the same bytes, and the files that only one of two studies has."""
-    names = [{path.name for path in one.folder.iterdir()} for one in (study, other)]
+    names = [{path.name for path in either.folder.iterdir()} for either in (study, other)]
     return [table for table in TABLES if not same_bytes(study, other, table)] + sorted(names[0] ^ names[1])
 
 
@@ -404,14 +397,14 @@ def stopping_at(call):
 
 def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
-    kept, keep = defaultdict(list), ResumableTable.keep
+    kept, keep = defaultdict(list), ResumableTable.write_part
     monkeypatch.setattr(
-        ResumableTable, "keep", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part)
+        ResumableTable, "write_part", lambda self, *part: kept[self.table].append(part[0]) or keep(self, *part)
     )
     for stage in STAGES:
         for call in itertools.count(1):
             with suppress(KeyboardInterrupt):
-                analyse(stage, llama, begun, **ASKED, progress=stopping_at(call))
+                analyse(stage, llama, begun, **STAGE_OPTIONS, progress=stopping_at(call))
                 break
         assert call > 2
     for table, numbers in kept.items():
@@ -426,18 +419,18 @@ def test_stages_that_are_stopped_again_and_again_end_with_the_same_bytes(llama, 
 def test_stages_that_are_stopped_at_their_ends_end_with_the_same_bytes(at, llama, whole, begun, monkeypatch):
     usual, stopped = getattr(*at), set()
 
-    def stopping(self, *given, **named):
-        table = self.table if isinstance(self, ResumableTable) else given[0]
+    def stopping(self, *args, **named):
+        table = self.table if isinstance(self, ResumableTable) else args[0]
         if table not in stopped:
             stopped.add(table)
             raise KeyboardInterrupt
-        return usual(self, *given, **named)
+        return usual(self, *args, **named)
 
     monkeypatch.setattr(*at, stopping)
     for stage in STAGES:
         for _ in range(4):  # the examples and the stage are each stopped once
             with suppress(KeyboardInterrupt):
-                analyse(stage, llama, begun, **ASKED)
+                analyse(stage, llama, begun, **STAGE_OPTIONS)
     assert len(stopped) == len(STAGES) + (at[1] == "finish")  # and the examples; agreement is made in one go
     assert differences(Study.open(begun), whole) == []
 
@@ -446,21 +439,21 @@ def _interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_what_a_stopped_stage_made_with_other_settings_is_not_used(llama, whole, begun, monkeypatch):
+def test_partial_results_with_other_settings_are_not_used(llama, whole, begun, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.mutation._PART", 50)
-    for stage, asked, call in (
+    for stage, options, call in (
         ("mutation", {"mutation_memories": 7}, 3),
         ("refinement", {"examples": 5, "lens": "raw"}, 2),
     ):
         with pytest.raises(KeyboardInterrupt):
-            analyse(stage, llama, begun, **{**ASKED, **asked}, progress=stopping_at(call))
+            analyse(stage, llama, begun, **{**STAGE_OPTIONS, **options}, progress=stopping_at(call))
     for stage in STAGES:
-        analyse(stage, llama, begun, **ASKED)
+        analyse(stage, llama, begun, **STAGE_OPTIONS)
     assert differences(Study.open(begun), whole) == []
 
 
 def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole, monkeypatch):
-    monkeypatch.setattr(ResumableTable, "keep", _interrupted)
+    monkeypatch.setattr(ResumableTable, "write_part", _interrupted)
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     others = {
         "values": {"lens": "raw"},
@@ -479,9 +472,9 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
 
 @pytest.mark.parametrize(("first", "second"), [("values", "refinement"), ("refinement", "values")])
 def test_two_lenses_are_not_mixed_in_a_study(first, second, llama, begun):
-    analyse(first, llama, begun, **ASKED, lens="norm")
+    analyse(first, llama, begun, **STAGE_OPTIONS, lens="norm")
     with pytest.raises(StudyError, match='is a study with settings lens = "norm"; this run has "raw"'):
-        analyse(second, llama, begun, **ASKED, lens="raw")
+        analyse(second, llama, begun, **STAGE_OPTIONS, lens="raw")
     assert Study.open(begun).settings["lens"] == "norm"
 
 
@@ -499,29 +492,29 @@ def alike(rows, others):
 def test_another_batch_size_gives_the_same(tokens, llama, whole, begun):
     change_manifest(begun, "settings", "batch_tokens", tokens)  # the search stays: equal triggers may change places
     for stage in STAGES:
-        analyse(stage, llama, begun, **ASKED)
-    assert all(alike(found(Study.open(begun), table), found(whole, table)) for table in TABLES)
+        analyse(stage, llama, begun, **STAGE_OPTIONS)
+    assert all(alike(read_rows(Study.open(begun), table), read_rows(whole, table)) for table in TABLES)
 
 
 def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monkeypatch):
     monkeypatch.setattr(example_pass, "_MAX_COEFFICIENTS", 3 * 4 * sum(llama.memories))
     monkeypatch.setattr(base, "_LOGITS", 5 * 4 * tiny.VOCAB)
     for stage in STAGES:
-        analyse(stage, llama, begun, **ASKED)
-    assert all(alike(found(Study.open(begun), table), found(whole, table)) for table in TABLES)
+        analyse(stage, llama, begun, **STAGE_OPTIONS)
+    assert all(alike(read_rows(Study.open(begun), table), read_rows(whole, table)) for table in TABLES)
 
 
-def test_what_a_pass_held_is_let_go_before_the_next(llama, whole, begun, monkeypatch):
+def test_memory_of_a_pass_is_freed_before_the_next(llama, whole, begun, monkeypatch):
     views, most = weakref.WeakSet(), []
     states = example_pass._states
-    monkeypatch.setattr(example_pass, "_states", lambda *given: most.append(len(views)) or states(*given))
-    made = example_pass.View.__init__
-    monkeypatch.setattr(example_pass.View, "__init__", lambda self, *given: views.add(self) or made(self, *given))
+    monkeypatch.setattr(example_pass, "_states", lambda *args: most.append(len(views)) or states(*args))
+    init = example_pass.View.__init__
+    monkeypatch.setattr(example_pass.View, "__init__", lambda self, *args: views.add(self) or init(self, *args))
     gc.collect()
     gc.disable()
     try:
         for stage in ("values", "composition"):
-            analyse(stage, llama, begun, **ASKED)
+            analyse(stage, llama, begun, **STAGE_OPTIONS)
     finally:
         gc.enable()
     assert max(most) <= 1, "the collector comes by seldom, and a batch's coefficients are large"
@@ -536,15 +529,15 @@ def test_columns_are_those_of_the_schemas(whole):
         assert pq.read_schema(whole.path(f"{table}.parquet")).equals(SCHEMAS[f"{table}.parquet"])
 
 
-def test_every_memory_and_example_where_more_are_asked_for_than_there_are(llama, begun, caplog):
+def test_asking_for_more_memories_and_examples_than_exist_uses_all(llama, begun, caplog):
     for stage in ("values", "mutation", "composition"):
         analyse(stage, llama, begun, examples=10_000, mutation_memories=1000, mutation_triggers=1000)
     study = Study.open(begun)
-    long = {(row["layer"], row["memory"], row["rank"]) for row in found(study, "triggers") if row["position"] > 0}
-    assert {(row["layer"], row["memory"], row["rank"]) for row in found(study, "mutation")} == long
-    held_out = [row for row in found(study, "sentences") if row["held_out"]]
+    long = {(row["layer"], row["memory"], row["rank"]) for row in read_rows(study, "triggers") if row["position"] > 0}
+    assert {(row["layer"], row["memory"], row["rank"]) for row in read_rows(study, "mutation")} == long
+    held_out = [row for row in read_rows(study, "sentences") if row["held_out"]]
     prefixes = [(row["sentence"], position) for row in held_out for position in range(len(row["tokens"]))]
-    assert [(row["sentence"], row["position"]) for row in found(study, "examples")] == prefixes
+    assert [(row["sentence"], row["position"]) for row in read_rows(study, "examples")] == prefixes
     assert (
         f"The held-out text has only {len(prefixes)} prefixes; all are used as examples, instead of 10000"
         in caplog.text
@@ -556,22 +549,22 @@ def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
     study = analysed(llama, corpus, tmp_path / "study", searching, mutation_memories=100)
     names = [(layer, memory) for layer in (0, 2) for memory in (2, 3, 11)]
     for table in ("examples", "composition", "refinement", "last_layer"):
-        assert found(study, table) == found(whole, table)
-    for row, other in zip(found(study, "values"), found(whole, "values"), strict=True):
+        assert read_rows(study, table) == read_rows(whole, table)
+    for row, other in zip(read_rows(study, "values"), read_rows(whole, "values"), strict=True):
         rank = row.pop("next_rank")  # of a trigger, which only searched memories have
         assert rank == (other["next_rank"] if (row["layer"], row["memory"]) in names else None)
         assert row == {name: value for name, value in other.items() if name != "next_rank"}
-    assert found(study, "agreement") == [
-        row for row in found(whole, "agreement") if (row["layer"], row["memory"]) in names
+    assert read_rows(study, "agreement") == [
+        row for row in read_rows(whole, "agreement") if (row["layer"], row["memory"]) in names
     ]
-    assert {(row["layer"], row["memory"]) for row in found(study, "mutation")} == set(names)
+    assert {(row["layer"], row["memory"]) for row in read_rows(study, "mutation")} == set(names)
 
 
 def test_a_corpus_of_single_tokens_has_no_mutations(llama, tmp_path):
     (tmp_path / "a.txt").write_text("a\nb\nc\n")
     study = analysed(llama, tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement", "mutation"])
-    assert found(study, "triggers")
-    assert found(study, "mutation") == []
+    assert read_rows(study, "triggers")
+    assert read_rows(study, "mutation") == []
 
 
 def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
@@ -582,20 +575,22 @@ def test_a_decoders_start_token_takes_a_position_too(tokenizer, tmp_path):
         tmp_path / "study",
         search=NO_BOS,
     )
-    assert [len(row["tokens"]) for row in found(study, "sentences")] == [tiny.POSITIONS - 1]
+    assert [len(row["tokens"]) for row in read_rows(study, "sentences")] == [tiny.POSITIONS - 1]
 
 
 def test_precision_is_the_share_of_all_the_triggers_a_memory_has(corpus, tokenizer, tmp_path):
-    made = tiny.make("opt")
-    spaces = made.lm_head.weight[tokenizer.convert_tokens_to_ids("Ġ")]
+    hf_model = tiny.make("opt")
+    spaces = hf_model.lm_head.weight[tokenizer.convert_tokens_to_ids("Ġ")]
     with torch.no_grad():  # every value promotes the space, which follows every word
-        made.model.decoder.layers[1].fc2.weight.copy_(spaces[:, None].expand(12, 22))
+        hf_model.model.decoder.layers[1].fc2.weight.copy_(spaces[:, None].expand(12, 22))
     folder, searching = tmp_path / "study", replace(SEARCHING, top=100)
-    study = analysed(make_memory_model(made, tokenizer), corpus, folder, searching, ["values", "agreement"], lens="raw")
+    study = analysed(
+        make_memory_model(hf_model, tokenizer), corpus, folder, searching, ["values", "agreement"], lens="raw"
+    )
     following = defaultdict(list)
-    for row in found(study, "triggers"):
+    for row in read_rows(study, "triggers"):
         following[row["layer"], row["memory"]].append(row["next_token"])
-    rows = [row for row in found(study, "agreement") if row["layer"] == 1]
+    rows = [row for row in read_rows(study, "agreement") if row["layer"] == 1]
     for row in rows:
         tokens = following[1, row["memory"]]
         assert row["precision"] == close(tokens.count(row["top_token"]) / len(tokens))
@@ -610,19 +605,19 @@ def test_where_the_text_ends_without_a_token_nothing_agrees(corpus, tokenizer, t
     study = analysed(
         make_memory_model(tiny.make("opt"), endless), corpus, tmp_path / "study", stages=["values", "agreement"]
     )
-    rows = found(study, "agreement")
+    rows = read_rows(study, "agreement")
     assert any(row["next_token"] == -1 for row in rows)
     assert all((row["next_rank"] is None) == (row["next_token"] == -1) for row in rows)
     assert not any(row["agrees"] for row in rows if row["next_token"] == -1)
 
 
 def test_a_vocabulary_of_fewer_than_twenty_tokens(tokenizer, tmp_path):
-    made = tiny.build(hf.LlamaForCausalLM, hf.LlamaConfig, {**tiny._LLAMA, "vocab_size": 12})
+    hf_model = tiny.build(hf.LlamaForCausalLM, hf.LlamaConfig, {**tiny._LLAMA, "vocab_size": 12})
     (tmp_path / "a.txt").write_text("abc cab\nbag face")  # the first letters, whose ids are below 12
     study = analysed(
-        make_memory_model(made, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"]
+        make_memory_model(hf_model, tokenizer), tmp_path / "a.txt", tmp_path / "study", stages=["values", "agreement"]
     )
-    for row in found(study, "values"):
+    for row in read_rows(study, "values"):
         assert sorted(row["top_tokens"]) == sorted(row["bottom_tokens"]) == list(range(12))
         assert sum(row["top_probs"]) == pytest.approx(1)
 
@@ -642,32 +637,32 @@ def unread(headless, corpus, tokenizer, tmp_path_factory):
 
 def test_without_unembedding_values_have_norms_and_no_tokens(headless, unread):
     layers = bert_layers(headless, "")
-    for row in found(unread, "values"):
+    for row in read_rows(unread, "values"):
         assert row.pop("norm") == close(layers[row.pop("layer")].values[row.pop("memory")].norm().item())
         assert set(row.values()) == {None}
 
 
 def test_without_unembedding_mutations_are_read(headless, unread):
     layers = bert_layers(headless, "")
-    sentences = {row["sentence"]: row["tokens"] for row in found(unread, "sentences")}
+    sentences = {row["sentence"]: row["tokens"] for row in read_rows(unread, "sentences")}
     prefixes = {
         (row["layer"], row["memory"], row["rank"]): sentences[row["sentence"]][: row["position"] + 1]
-        for row in found(unread, "triggers")
+        for row in read_rows(unread, "triggers")
     }
-    for row in found(unread, "mutation"):
+    for row in read_rows(unread, "mutation"):
         prefix = prefixes[row["layer"], row["memory"], row["rank"]]
-        one = Pass(headless, input_ids=[BOS, *without(prefix, row["removed_index"])])
-        assert row["mutated"] == close(layers[row["layer"]].coefficients(one)[-1, row["memory"]].item())
+        forward_pass = Pass(headless, input_ids=[BOS, *without(prefix, row["removed_index"])])
+        assert row["mutated"] == close(layers[row["layer"]].coefficients(forward_pass)[-1, row["memory"]].item())
 
 
 def test_without_unembedding_composition_counts_and_reads_nothing(headless, unread):
     account, layers = Account(), bert_layers(headless, "")
-    sentences = {row["sentence"]: row["tokens"] for row in found(unread, "sentences")}
-    examples = found(unread, "examples")
-    for row in found(unread, "composition"):
+    sentences = {row["sentence"]: row["tokens"] for row in read_rows(unread, "sentences")}
+    examples = read_rows(unread, "examples")
+    for row in read_rows(unread, "composition"):
         example = examples[row["example"]]
-        one = Pass(headless, input_ids=[BOS, *sentences[example["sentence"]]])
-        coefficients = layers[row["layer"]].coefficients(one)[1 + example["position"]]
+        forward_pass = Pass(headless, input_ids=[BOS, *sentences[example["sentence"]]])
+        coefficients = layers[row["layer"]].coefficients(forward_pass)[1 + example["position"]]
         sizes = coefficients.abs() * layers[row["layer"]].values.norm(dim=-1)
         count, unsure = effective(sizes.tolist())
         account.same(row["active"], sum(m > 0 for m in coefficients.tolist()), excuse=False)
@@ -676,9 +671,9 @@ def test_without_unembedding_composition_counts_and_reads_nothing(headless, unre
 
 
 @pytest.mark.parametrize("stage", ["agreement", "refinement"])
-def test_without_unembedding_what_needs_a_reading_says_so(stage, headless, unread, tokenizer):
+def test_without_unembedding_stages_that_need_it_say_so(stage, headless, unread, tokenizer):
     with pytest.raises(LensError, match="odel has no unembedding"):
-        analyse(stage, make_memory_model(headless, tokenizer), unread.folder, **ASKED)
+        analyse(stage, make_memory_model(headless, tokenizer), unread.folder, **STAGE_OPTIONS)
     assert not unread.path(f"{stage}.parquet").exists()
 
 
@@ -700,10 +695,10 @@ def test_without_held_out_documents_there_are_no_examples(llama, tmp_path):
     assert not study.path("examples.parquet").exists()
 
 
-def test_a_stage_before_the_one_it_builds_on(llama, begun, tmp_path):
+def test_a_stage_needs_the_one_it_builds_on(llama, begun, tmp_path):
     for stage in ("agreement", "composition"):
         with pytest.raises(StudyError, match="has no values yet. Run `ffscope values` on it first"):
-            analyse(stage, llama, begun, **ASKED)
+            analyse(stage, llama, begun, **STAGE_OPTIONS)
     for stage in STAGES:
         with pytest.raises(StudyError, match="is not a study.*Create one with `ffscope run`"):
             analyse(stage, llama, tmp_path / "nowhere")
@@ -714,10 +709,10 @@ def test_every_stage_needs_the_triggers(llama, begun):
     change_manifest(begun, "stages", "triggers", {"done": False})
     for stage in STAGES:
         with pytest.raises(StudyError, match="has no triggers yet. Run `ffscope triggers` on it first"):
-            analyse(stage, llama, begun, **ASKED)
+            analyse(stage, llama, begun, **STAGE_OPTIONS)
 
 
-def test_stages_and_lenses_that_are_not_there(llama, begun):
+def test_unknown_stages_and_lenses(llama, begun):
     with pytest.raises(
         StudyError, match="There is no stage 'valves'. The stages after the search are: values, agreement"
     ):
@@ -750,7 +745,7 @@ def test_the_random_token_of_every_prefix_of_a_sentence_lies_in_it():
 
 def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
     counts = defaultdict(int)
-    total = sum(len(row["tokens"]) for row in found(whole, "sentences") if row["held_out"])
+    total = sum(len(row["tokens"]) for row in read_rows(whole, "sentences") if row["held_out"])
     for seed in range(200):
         examples = example_pass.draw_examples(whole, 20, seed)
         for place in zip(examples.sentence.tolist(), examples.position.tolist(), strict=True):
@@ -760,7 +755,7 @@ def test_every_held_out_prefix_has_the_same_chance_to_be_an_example(whole):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_texts_are_shared_as_far_as_can_be(causal):
+def test_shared_prefixes_are_run_once(causal):
     generator = np.random.default_rng(4)
     for _ in range(200):
         count = generator.integers(0, 40)

@@ -1,4 +1,4 @@
-"""Patterns by people: what they write stays, sheets come back as they were filled in, and agreement is what the books say."""
+"""Patterns by people: what they write is kept, sheets are read back as filled in, and agreement matches published examples."""
 
 import csv
 import io
@@ -100,7 +100,7 @@ def test_the_newest_counts_and_the_older_stay(study):
     write(study, "Ben", A, [])
     write(study, "Ada", B, [WARS])
     newest = write(study, " Ada ", A, [])  # she looked again, and found none
-    assert [(one.annotator, one.memory, one.patterns) for one in read(study)] == [
+    assert [(annotation.annotator, annotation.memory, annotation.patterns) for annotation in read(study)] == [
         ("Ada", A, []),
         ("Ben", A, []),
         ("Ada", B, [WARS]),
@@ -154,7 +154,7 @@ def test_a_study_that_is_made_again_keeps_what_people_wrote(study):
         ("-_-", "at least one letter or digit; '-_-' has none"),
     ],
 )
-def test_names_that_nobody_signs_with(study, name, message):
+def test_invalid_names_of_annotators(study, name, message):
     with pytest.raises(InputError, match=message):
         write(study, name, A, [])
     with pytest.raises(InputError, match=message):
@@ -165,11 +165,11 @@ def test_names_that_nobody_signs_with(study, name, message):
 @pytest.mark.parametrize(
     "name", ["Ada Lovelace", "O'Brien", "O’Brien-2", "a.b_c@d.org", "Ñandú", "山田太郎", "मीरा", "عمر ٣"]
 )
-def test_people_of_every_script_sign_with_their_names(study, name):
+def test_names_of_annotators_in_any_script(study, name):
     assert write(study, name, A, []).annotator == name
 
 
-def test_what_was_signed_with_another_name_is_read_and_not_added_to(study):
+def test_annotations_under_invalid_names_are_read_but_not_extended(study):
     write(study, "ada", A, [FRUIT])
     drafts.save(study, "ada", A, [], none=True)
     sign_otherwise(study.folder, "ada", "<b>ada</b>")
@@ -182,7 +182,7 @@ def test_what_was_signed_with_another_name_is_read_and_not_added_to(study):
         drafts.checked_reader(study, "<b>ben</b>")
 
 
-def test_one_spelling_of_a_name(study):
+def test_names_of_annotators_are_normalised(study):
     write(study, "Zoe\u0308", A, [])
     write(study, "Zo\u00eb", A, [FRUIT])
     assert annotators(study) == {"Zo\u00eb": 1}
@@ -212,19 +212,19 @@ def test_patterns_that_are_refused(study, memory, patterns, message):
     assert read(study) == []  # not even B's
 
 
-def test_a_memory_that_is_not_there(study):
+def test_an_unknown_memory(study):
     with pytest.raises(MemoryNameError, match="There is no memory L1.4"):
         write(study, "Ada", Memory(1, 4), [])
 
 
 def test_descriptions_are_one_line_in_any_script():
-    found = normalised(
+    pattern = normalised(
         Pattern("semantic", " two\r\n  lines\u200f של <script> ", (3, 1, 2, 2), p_value=0.1), range(1, 4)
     )
-    assert found == Pattern("semantic", "two lines\u200f של <script>", (1, 2, 3))
+    assert pattern == Pattern("semantic", "two lines\u200f של <script>", (1, 2, 3))
 
 
-def test_files_that_are_no_annotations_of_ours(study):
+def test_files_that_are_not_annotations(study):
     file = study.path(FILE)
     file.write_bytes(b"no database, but long enough to be looked at " * 30)
     for ask in (lambda: read(study), lambda: write(study, "Ada", A, [])):
@@ -251,7 +251,7 @@ def test_files_that_are_no_annotations_of_ours(study):
         write(study, "Ada", A, [])
 
 
-def test_what_nobody_may_write_to_can_be_read_and_nothing_is_left_behind(study, monkeypatch):
+def test_read_only_annotations_are_read_without_leaving_files(study, monkeypatch):
     write(study, "Ada", A, [FRUIT])
     assert len(read(study)) == 1
     assert [file.name for file in study.folder.glob(f"{FILE}*")] == [FILE]
@@ -259,14 +259,14 @@ def test_what_nobody_may_write_to_can_be_read_and_nothing_is_left_behind(study, 
     assert len(read(study)) == 1
 
 
-def test_a_file_cut_short_is_a_sentence(study):
+def test_a_truncated_file_gives_a_plain_error(study):
     write(study, "Ada", A, [FRUIT, WARS])
     whole = study.path(FILE).read_bytes()
     for size in (50, 3000, len(whole) // 2):
         study.path(FILE).write_bytes(whole[:size])
         with pytest.raises(StudyError, match="annotations.sqlite"):
             read(study)
-    study.path(FILE).write_bytes(b"")  # as a process leaves it that was killed at once
+    study.path(FILE).write_bytes(b"")  # as left by a process that was killed at once
     assert read(study) == []
     write(study, "Ada", A, [FRUIT])
     assert len(read(study)) == 1
@@ -282,7 +282,7 @@ def test_threads_that_write_at_once_lose_nothing(study):
     with ThreadPoolExecutor(6) as pool:
         for done in [pool.submit(write_some, study.folder, f"a{i}", 6) for i in range(6)]:
             done.result()
-    assert Counter(one.annotator for one in history(study)) == {f"a{i}": 6 for i in range(6)}
+    assert Counter(annotation.annotator for annotation in history(study)) == {f"a{i}": 6 for i in range(6)}
     assert annotators(study) == {f"a{i}": 3 for i in range(6)}
 
 
@@ -292,11 +292,11 @@ def test_processes_that_write_at_once_lose_nothing(study):
     for worker in workers:
         worker.start()
     while any(worker.is_alive() for worker in workers):  # reading meanwhile sees whole annotations
-        assert all(len(one.places) == 25 and one.patterns for one in history(study))
+        assert all(len(annotation.places) == 25 and annotation.patterns for annotation in history(study))
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert Counter(one.annotator for one in history(study)) == {f"a{i}": 8 for i in range(3)}
+    assert Counter(annotation.annotator for annotation in history(study)) == {f"a{i}": 8 for i in range(3)}
 
 
 # Sheets
@@ -311,8 +311,8 @@ def fill(rows, memory, filled):
     """Write into cells: {"pattern 1": (mark, text), "prefix 3": mark}."""
     for row in rows:
         if row[0] == str(memory) and row[1] in filled:
-            said = filled[row[1]]
-            row[2:4] = said if isinstance(said, tuple) else (said, row[3])
+            entry = filled[row[1]]
+            row[2:4] = entry if isinstance(entry, tuple) else (entry, row[3])
     return rows
 
 
@@ -376,7 +376,7 @@ def test_a_sheet_has_the_first_25_prefixes_and_nothing_that_the_machine_found(st
         assert "machine" not in file.read_text()
 
 
-def test_no_cell_is_a_formula_and_nothing_is_obeyed(study):
+def test_no_cell_is_a_formula_or_a_control_sequence(study):
     sheet = write_sheet(study, "@ada", [A])
     text = sheet.csv.read_text(encoding="utf-8-sig")
     for delimiter in ",;\t":
@@ -426,8 +426,8 @@ def test_a_filled_in_csv_comes_back_whatever_saved_it(study, how, tmp_path):
     rows[40:40] = [[], ["", "", ""]]
     read_back = read_sheet(study, "Ada", save(rows, tmp_path / "my sheet.csv", **how))
     assert asdict(read_back) == {"memories": 2, "patterns": 3, "new": 2}
-    said = {one.memory: one.patterns for one in read(study)}
-    assert said == {A: [FRUIT, WARS], B: [Pattern("semantic", "one alone", (1, 2, 3))]}
+    patterns = {annotation.memory: annotation.patterns for annotation in read(study)}
+    assert patterns == {A: [FRUIT, WARS], B: [Pattern("semantic", "one alone", (1, 2, 3))]}
     again = read_sheet(study, "Ada", tmp_path / "my sheet.csv")
     assert asdict(again) == {"memories": 2, "patterns": 3, "new": 0}
     assert len(history(study)) == 2
@@ -440,11 +440,14 @@ def test_a_filled_in_json_comes_back(study):
     form["memories"][2] = {"memory": "L2.0", "none": True}  # a person may leave the prefixes out
     sheet.json.write_text(json.dumps(form), encoding="utf-8-sig")
     assert asdict(read_sheet(study, "Ada", sheet.json)) == {"memories": 2, "patterns": 2, "new": 2}
-    assert {one.memory: one.patterns for one in read(study)} == {A: [FRUIT, WARS], Memory(2, 0): []}
+    assert {annotation.memory: annotation.patterns for annotation in read(study)} == {
+        A: [FRUIT, WARS],
+        Memory(2, 0): [],
+    }
     assert read_sheet(study, "Ada", sheet.json).new == 0
 
 
-def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_elsewhere(study):
+def test_a_sheet_can_be_continued_and_corrected_but_does_not_undo_other_annotations(study):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = fill(cells(sheet), A, FILLED)
     save(rows, sheet.csv)
@@ -454,7 +457,7 @@ def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_el
     assert read_sheet(study, "Ada", sheet.csv).new == 1
     write(study, "Ada", A, [WARS])  # on the page
     assert read_sheet(study, "Ada", sheet.csv).new == 0
-    assert {one.memory: one.patterns for one in read(study)} == {A: [WARS], B: []}
+    assert {annotation.memory: annotation.patterns for annotation in read(study)} == {A: [WARS], B: []}
     fill(rows, A, {"pattern 2": ("shallow", "wars")})
     save(rows, sheet.csv)
     assert read_sheet(study, "Ada", sheet.csv).new == 1
@@ -479,7 +482,7 @@ def test_a_sheet_goes_on_and_changes_its_mind_but_does_not_undo_what_was_said_el
         ({"pattern 1": ("none", ""), "prefix 5": "1"}, "row 22: it is marked '1', but the memory is marked 'none'"),
     ],
 )
-def test_what_is_wrong_with_a_csv_is_said_with_its_row(study, filled, message):
+def test_errors_in_a_csv_name_the_row(study, filled, message):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = fill(cells(sheet), A, filled)
     fill(rows, B, {"pattern 1": ("", "none")})
@@ -492,7 +495,7 @@ def test_what_is_wrong_with_a_csv_is_said_with_its_row(study, filled, message):
 
 
 def spoil(rows, change):
-    """One thing that happens to sheets."""
+    """Damage a sheet in one way."""
     at = {(row[0], row[1]): i for i, row in enumerate(rows)}
     if change == "a prefix gone":
         del rows[at["L0.0", "prefix 7"]]
@@ -532,7 +535,7 @@ def spoil(rows, change):
         ("a dead memory", "L0.4, row 75: the memory has no triggers"),
     ],
 )
-def test_a_sheet_that_came_to_harm_is_refused_whole(study, change, message):
+def test_a_damaged_sheet_is_refused_whole(study, change, message):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = spoil(fill(cells(sheet), A, FILLED), change)
     with pytest.raises(InputError) as caught:
@@ -551,7 +554,7 @@ def test_places_may_be_emptied_and_hostile_prefixes_changed(study):
     assert read_sheet(study, "Ada", save(rows, sheet.csv)).patterns == 2
 
 
-def test_all_problems_are_counted_and_ten_told(study):
+def test_all_problems_are_counted_and_ten_listed(study):
     sheet = write_sheet(study, "Ada", [A, B])
     rows = fill(cells(sheet), A, {f"prefix {i}": "maybe" for i in range(1, 15)})
     with pytest.raises(InputError) as caught:
@@ -626,7 +629,7 @@ def test_sheets_that_cannot_be_read_at_all(study, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_with_a_json_is_said(study, content, message, tmp_path):
+def test_errors_in_a_json_are_explained(study, content, message, tmp_path):
     (tmp_path / "sheet.json").write_text(content)
     with pytest.raises(InputError) as caught:
         read_sheet(study, "Ada", tmp_path / "sheet.json")
@@ -666,9 +669,9 @@ def test_kappa_is_cohens():
 
 def plain_alpha(answers):
     """Disagreement within units over disagreement between all answers that can be paired."""
-    units = [[one for one in unit if one is not None] for unit in zip(*answers, strict=True)]
+    units = [[answer for answer in unit if answer is not None] for unit in zip(*answers, strict=True)]
     units = [unit for unit in units if len(unit) > 1]
-    every = [one for unit in units for one in unit]
+    every = [answer for unit in units for answer in unit]
     within = sum(sum(a != b for a, b in itertools.permutations(unit, 2)) / (len(unit) - 1) for unit in units)
     between = sum(a != b for a, b in itertools.permutations(every, 2)) / (len(every) - 1)
     return 1 - (within / len(every)) / (between / len(every))
@@ -681,36 +684,36 @@ def test_alpha_and_kappa_are_what_plain_code_gives():
         assert alpha(answers) == pytest.approx(plain_alpha(answers))
         first, second = generator.choice(list("abc"), (2, 23)).tolist()
         observed = sum(a == b for a, b in zip(first, second, strict=True)) / 23
-        expected = sum(first.count(one) * second.count(one) for one in "abc") / 23**2
+        expected = sum(first.count(answer) * second.count(answer) for answer in "abc") / 23**2
         assert kappa(first, second) == pytest.approx((observed - expected) / (1 - expected))
 
 
 def test_labels_are_those_of_figure_2():
-    found = labels([FRUIT, WARS, Pattern("shallow", "again", (1, 4, 5))], range(1, 7))
-    assert found == {1: "shallow", 2: "semantic", 3: "both", 4: "shallow", 5: "shallow", 6: "not covered"}
+    by_rank = labels([FRUIT, WARS, Pattern("shallow", "again", (1, 4, 5))], range(1, 7))
+    assert by_rank == {1: "shallow", 2: "semantic", 3: "both", 4: "shallow", 5: "shallow", 6: "not covered"}
     assert labels([], [1, 2]) == {1: "not covered", 2: "not covered"}
 
 
-def test_people_are_held_against_each_other(study):
+def test_people_are_compared_with_each_other(study):
     write(study, "Ada", A, [FRUIT, WARS])  # 1 shallow, 2 semantic, 3 both, 4 shallow, 25 semantic
     write(study, "Ben", A, [Pattern("shallow", "mine", (1, 2, 3, 4, 5))])
     write(study, "Ada", B, [FRUIT])  # which Ben did not do
-    found = measure_agreement(study)
-    assert found.people == {"Ada": 2, "Ben": 1}
-    coverage, kind = found.pairs
+    agreement = measure_agreement(study)
+    assert agreement.people == {"Ada": 2, "Ben": 1}
+    coverage, kind = agreement.pairs
     assert (coverage.question, coverage.first, coverage.second) == ("coverage", "Ada", "Ben")
     assert (coverage.prefixes, coverage.memories) == (25, 1)
     assert coverage.agreement == 23 / 25
     assert coverage.kappa == pytest.approx((23 / 25 - 0.68) / (1 - 0.68))  # both cover 5 of 25
     assert (kind.prefixes, kind.agreement, kind.kappa) == (4, 0.5, 0.0)
-    assert [one.question for one in found.alphas] == ["coverage", "kind"]
-    assert found.alphas[0].alpha == pytest.approx(
+    assert [alpha.question for alpha in agreement.alphas] == ["coverage", "kind"]
+    assert agreement.alphas[0].alpha == pytest.approx(
         plain_alpha([[1] * 4 + [1, 0] + [0] * 19, [1] * 4 + [0, 1] + [0] * 19])
     )
-    assert (found.alphas[0].prefixes, found.alphas[1].prefixes) == (25, 4)
+    assert (agreement.alphas[0].prefixes, agreement.alphas[1].prefixes) == (25, 4)
 
 
-def test_people_are_held_against_programs(study):
+def test_people_are_compared_with_programs(study):
     write(study, "Ada", A, [FRUIT])
     write(study, "Ada", B, [FRUIT])
     assert measure_agreement(study).pairs == []
@@ -720,13 +723,13 @@ def test_people_are_held_against_programs(study):
         ("llm:small", 1, 1, "semantic", [1, 3, 4]),
     ]
     find_by_machine(study, rows)
-    found = {(pair.question, pair.second): pair for pair in measure_agreement(study).pairs}
-    assert set(found) == set(itertools.product(("coverage", "kind"), ("machine", "llm:small")))
-    machine = found["coverage", "machine"]
+    pairs = {(pair.question, pair.second): pair for pair in measure_agreement(study).pairs}
+    assert set(pairs) == set(itertools.product(("coverage", "kind"), ("machine", "llm:small")))
+    machine = pairs["coverage", "machine"]
     assert (machine.memories, machine.prefixes, machine.agreement) == (2, 50, 47 / 50)  # of B it says: not covered
-    assert found["coverage", "llm:small"].kappa == 1
-    assert found["coverage", "llm:small"].memories == 1
-    assert (found["kind", "llm:small"].agreement, found["kind", "llm:small"].kappa) == (0, 0)
+    assert pairs["coverage", "llm:small"].kappa == 1
+    assert pairs["coverage", "llm:small"].memories == 1
+    assert (pairs["kind", "llm:small"].agreement, pairs["kind", "llm:small"].kappa) == (0, 0)
     assert measure_agreement(study).alphas == []
     study.finish("labels", {}, seconds=1.0, annotator="llm:small", without_pattern=["L0.0", "L2.0"])
     assert {pair.second: pair.memories for pair in measure_agreement(study).pairs[:2]} == {"machine": 2, "llm:small": 2}
@@ -734,7 +737,7 @@ def test_people_are_held_against_programs(study):
     assert measure_agreement(study).pairs == []
 
 
-def test_prefixes_are_compared_by_what_they_are_not_by_rank(study):
+def test_prefixes_are_compared_by_place_and_not_by_rank(study):
     write(study, "Ada", A, [FRUIT])
     table = pq.read_table(study.path("triggers.parquet")).to_pylist()
     for row in table:  # another search, in which ranks 1 and 2 changed places
@@ -770,9 +773,9 @@ def test_the_command_writes_reads_and_compares(study):
     assert "coverage" in shown
     assert "100%" in shown
     assert "Krippendorff's alpha 1.00 over 25 prefixes of 1 memories" in shown
-    told = json.loads(run(study, "--json").stdout)
-    assert told == json.loads(json.dumps(asdict(annotate(study.folder))))
-    assert told["concord"]["pairs"][0]["kappa"] == 1
+    summary = json.loads(run(study, "--json").stdout)
+    assert summary == json.loads(json.dumps(asdict(annotate(study.folder))))
+    assert summary["concord"]["pairs"][0]["kappa"] == 1
 
 
 def test_json_says_where_the_sheet_is_and_what_was_read(study):
@@ -793,7 +796,7 @@ def test_json_says_where_the_sheet_is_and_what_was_read(study):
         (["--annotator", "ada", "--memories", "L0"], "names a whole layer"),
     ],
 )
-def test_the_command_says_what_is_wrong(study, args, message):
+def test_the_command_explains_errors(study, args, message):
     result = run(study, *args)
     assert result.exit_code != 0
     assert message in str(result.exception)

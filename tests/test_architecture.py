@@ -63,7 +63,7 @@ def tree(module: str) -> ast.Module:
 
 
 def without_type_checking(node: ast.AST):
-    """Every node that runs: what is imported for a type checker alone is left out."""
+    """Every node that runs, without imports for type checkers only."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
@@ -124,7 +124,7 @@ def test_only_models_knows_transformers():
     assert all(name.startswith("models.") or name == "cli.progress_output" for name in users)  # for its messages
 
 
-def test_no_branch_over_families():
+def test_no_code_branches_on_families():
     for module in MODULES:
         text = (SOURCE / (module.replace(".", "/") + ".py")).read_text()
         assert not re.search(r"model_type\s*(==|!=)|model_type\s+in\s*[\[({]", text), f"{module}: a missing column"
@@ -150,7 +150,7 @@ def has_docstring(node) -> bool:
     return isinstance(node, kinds) and ast.get_docstring(node) is not None
 
 
-def test_locals_are_no_dictionary():
+def test_locals_are_not_used_as_a_dictionary():
     for module in MODULES:
         calls = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
         assert not [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "locals"], module
@@ -209,25 +209,6 @@ def test_all_is_complete_and_true():
 @pytest.mark.parametrize("name", ffscope.__all__)
 def test_every_public_name_is_documented(name):
     assert (getattr(ffscope, name).__doc__ or "").strip()
-
-
-def test_the_readme_shows_every_command_that_is_no_stage():
-    from ffscope.cli import app
-
-    readme = (ROOT / "README.md").read_text()
-    for name in (command.callback.__name__ for command in app.registered_commands):
-        assert f"ffscope {name}" in readme or stages()[name].command == "own"
-
-
-def test_links_within_the_repository_lead_somewhere():
-    for page in (
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "examples").rglob("*.md"),
-    ):
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 @pytest.mark.parametrize("stage", stages().values(), ids=lambda stage: stage.name)

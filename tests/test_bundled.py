@@ -21,7 +21,7 @@ def nothing_installed(monkeypatch):
 
 @pytest.fixture
 def pip(monkeypatch):
-    """Takes the place of pip: keeps the commands, and exits with `code`."""
+    """Replaces pip: records the commands, and exits with `code`."""
 
     class Pip:
         commands: list[list[str]] = []  # noqa: RUF012
@@ -38,7 +38,7 @@ def pip(monkeypatch):
 
 @pytest.fixture
 def lines(monkeypatch):
-    """The commands that the demo runs, which are not run."""
+    """The commands that the demo would run."""
     from ffscope.cli import commands
 
     called: list[list[str]] = []

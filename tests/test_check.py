@@ -1,4 +1,4 @@
-"""A wrong row does not pass."""
+"""A wrong row of the table of families fails the check."""
 
 from dataclasses import replace
 
@@ -15,10 +15,10 @@ from ffscope.models.memory_model import MemoryModel
 
 def broken(name: str, *, top: Top | None = None, **changes) -> MemoryModel:
     """A tiny model laid out by a row of which one thing is wrong."""
-    made = tiny.make(name)
-    family = FAMILIES[made.config.model_type]
+    hf_model = tiny.make(name)
+    family = FAMILIES[hf_model.config.model_type]
     blocks = tuple(replace(block, **changes) for block in family.blocks) if changes else family.blocks
-    return MemoryModel(made, None, replace(family, blocks=blocks, tops=(top,) if top else family.tops))
+    return MemoryModel(hf_model, None, replace(family, blocks=blocks, tops=(top,) if top else family.tops))
 
 
 def failed(model: MemoryModel) -> set[str]:
@@ -153,8 +153,8 @@ def test_nan_does_not_hold():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions_hold_within_their_rounding(dtype, monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # some virtual machines crash in its bf16 kernels
-    made = tiny.make("llama").to(dtype)
-    model = MemoryModel(made, None, FAMILIES["llama"])
+    hf_model = tiny.make("llama").to(dtype)
+    model = MemoryModel(hf_model, None, FAMILIES["llama"])
     prove(model)
     assert failed(model) == set()
 
@@ -162,9 +162,9 @@ def test_other_precisions_hold_within_their_rounding(dtype, monkeypatch):
 def test_an_unembedding_without_logits_is_not_passed_over():
     import transformers as hf
 
-    made = tiny.build(hf.BertForPreTraining, hf.BertConfig, tiny._BERT)
-    assert failed(MemoryModel(made, None, FAMILIES["bert"])) == set()
-    wrong = MemoryModel(made, None, replace(FAMILIES["bert"], tops=(Top(()),)))
+    hf_model = tiny.build(hf.BertForPreTraining, hf.BertConfig, tiny._BERT)
+    assert failed(MemoryModel(hf_model, None, FAMILIES["bert"])) == set()
+    wrong = MemoryModel(hf_model, None, replace(FAMILIES["bert"], tops=(Top(()),)))
     assert failed(wrong) == {identities.LENS}
 
 
@@ -172,14 +172,14 @@ def test_heads_that_take_one_text_at_a_time():
     import transformers as hf
 
     arguments = {**tiny._LLAMA, "pad_token_id": None}
-    made = tiny.build(hf.LlamaForSequenceClassification, hf.LlamaConfig, arguments)
-    assert failed(MemoryModel(made, None, FAMILIES["llama"])) == set()
+    hf_model = tiny.build(hf.LlamaForSequenceClassification, hf.LlamaConfig, arguments)
+    assert failed(MemoryModel(hf_model, None, FAMILIES["llama"])) == set()
 
 
 def test_blocks_of_two_kinds_with_the_same_modules():
     """A discovered layout belongs to its own block, even where another block has modules of the same names."""
-    made = tiny.make("gpt_neox")
-    made.gpt_neox.layers[1].use_parallel_residual = False
-    made.config.model_type = "two_kinds"
-    residuals = [block.residual for block in read(made).family.blocks]
+    hf_model = tiny.make("gpt_neox")
+    hf_model.gpt_neox.layers[1].use_parallel_residual = False
+    hf_model.config.model_type = "two_kinds"
+    residuals = [block.residual for block in read(hf_model).family.blocks]
     assert [residual.startswith("in:. + out:attention") for residual in residuals] == [True, False, True]

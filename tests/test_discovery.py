@@ -1,4 +1,4 @@
-"""Models that the table does not have, or is not allowed to be asked about."""
+"""Discovery of models that are not in the table, or are read without it."""
 
 import pytest
 import torch
@@ -59,12 +59,12 @@ def test_an_ordinary_model_just_works(name, caplog):
 
 @pytest.mark.parametrize("name", tiny.sweep(tiny.TABLE))
 def test_discovery_finds_what_the_table_says(name):
-    made = tiny.make(name)
-    known, found = read(made), MemoryModel(made, None, discover(made), discovered=True)
-    assert found.memories == known.memories
-    assert all(finding.holds for finding in check(found))
+    hf_model = tiny.make(name)
+    known, discovered = read(hf_model), MemoryModel(hf_model, None, discover(hf_model), discovered=True)
+    assert discovered.memories == known.memories
+    assert all(finding.holds for finding in check(discovered))
     for layer in range(known.layers):
-        ours, theirs = known.keys(layer), found.keys(layer)
+        ours, theirs = known.keys(layer), discovered.keys(layer)
         pairs = zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]
         assert all(bool((a == b).all()) for a, b in pairs)
 
@@ -113,7 +113,7 @@ def test_a_near_miss_is_named():
 
 
 def test_a_block_that_cannot_be_read_is_not_left_out():
-    """Llama 4's experts are of a kind of their own; to read only its dense layers would number the others wrongly."""
+    """Llama 4's experts have a layout of their own; reading only its dense layers would misnumber the layers."""
     arguments = {
         "vocab_size": 67,
         "hidden_size": 8,
@@ -137,11 +137,11 @@ def test_a_block_that_cannot_be_read_is_not_left_out():
 def test_a_large_residual_hides_nothing(dtype, size, monkeypatch):
     """One dimension far larger than the rest must not make a wrong residual look right."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-    made = tiny.make("llama")
-    made.get_input_embeddings().weight.data[:, 0] = size
-    made = made.to(dtype)
-    made.config.model_type = "my_llama"
-    family = discover(made)
+    hf_model = tiny.make("llama")
+    hf_model.get_input_embeddings().weight.data[:, 0] = size
+    hf_model = hf_model.to(dtype)
+    hf_model.config.model_type = "my_llama"
+    family = discover(hf_model)
     assert {(block.residual, block.scale) for block in family.blocks} == {("in:post_attention_layernorm", 1.0)}
 
 
@@ -149,7 +149,7 @@ def test_a_large_residual_hides_nothing(dtype, size, monkeypatch):
     ("cls", "config"),
     [(hf.WhisperForConditionalGeneration, hf.WhisperConfig), (hf.Wav2Vec2Model, hf.Wav2Vec2Config)],
 )
-def test_inputs_that_cannot_be_made_up(cls, config):
+def test_models_that_do_not_take_text_are_refused(cls, config):
     small = {"d_model": 8, "hidden_size": 16, "num_hidden_layers": 1, "encoder_layers": 1, "decoder_layers": 1}
     with pytest.raises(LayoutError, match=r"takes input_(features|values); expected a model that takes text"):
         read(cls(config(**small, encoder_attention_heads=2, decoder_attention_heads=2, num_attention_heads=2)).eval())

@@ -1,4 +1,4 @@
-"""What a corpus's bytes are: text of every encoding, and what is refused by name."""
+"""Encodings of a corpus: text in any encoding, and binary formats that are refused by name."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The explorer's pages as files: whole or not at all, and nothing in them that is not for others."""
+"""The explorer's pages as files: all of them or none, and nothing private in them."""
 
 import json
 import shutil
@@ -26,9 +26,9 @@ def study(explored, tmp_path_factory):
 
 
 def test_every_page_has_its_twin_beside_it(study, tmp_path):
-    made = export(study.folder, tmp_path / "site", names="L0.3,L2.21")
+    exported = export(study.folder, tmp_path / "site", names="L0.3,L2.21")
     site = tmp_path / "site"
-    assert made.first == site / "index.html"
+    assert exported.first == site / "index.html"
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert pages == {
         "index.html",
@@ -39,7 +39,7 @@ def test_every_page_has_its_twin_beside_it(study, tmp_path):
         "L0/3.html",
         "L2/21.html",
     }
-    assert made.pages == len(pages)
+    assert exported.pages == len(pages)
     for page in pages:
         twin = json.loads((site / page).with_suffix(".json").read_text())
         assert twin
@@ -60,7 +60,7 @@ def test_the_search_index_holds_every_memory_with_what_it_can_be_found_by(study,
             token for token, _ in page.value.promotes[:10]
         ]
         texts = [cut(index["sentences"][sentence], end) for sentence, end in index["triggers"][number]]
-        assert texts == ["".join(one.tokens[: one.position + 1]) for one in page.triggers[:3]]
+        assert texts == ["".join(trigger.tokens[: trigger.position + 1]) for trigger in page.triggers[:3]]
         own = [pattern.description for pattern in page.patterns if pattern.annotator == "machine"]
         assert index["patterns"][number] == (own[0] if own else None)
 
@@ -79,7 +79,7 @@ def test_a_study_without_values_and_patterns_is_searched_by_its_triggers(study, 
     export(bare, tmp_path / "site", names="L0.3")
     twin = json.loads((tmp_path / "site" / "search.json").read_text())
     assert (twin["index"]["patterns"], twin["index"]["promotes"]) == ([], [])
-    assert [one["stage"] for one in twin["missing"]] == ["values", "patterns"]
+    assert [entry["stage"] for entry in twin["missing"]] == ["values", "patterns"]
     assert any(twin["index"]["triggers"])
 
 
@@ -95,7 +95,7 @@ def test_without_names_there_are_some_of_every_layer(study, tmp_path):
     )
 
 
-def test_where_things_lay_is_nobodys_business(study, tmp_path):
+def test_an_export_hides_local_paths(study, tmp_path):
     private = tmp_path / "private folder"
     shutil.copytree(study.folder, private)
     manifest = json.loads((private / "study.json").read_text())
@@ -105,12 +105,12 @@ def test_where_things_lay_is_nobodys_business(study, tmp_path):
     del manifest["stages"]["mutation"]
     (private / "study.json").write_text(json.dumps(manifest))
     export(private, tmp_path / "site", names="L0.3")
-    said = "".join(file.read_text() for file in (tmp_path / "site").rglob("*") if file.suffix in (".html", ".json"))
-    assert "secret" not in said
-    assert "private folder" not in said
-    assert str(tmp_path) not in said
-    assert "mails.jsonl" in said
-    assert "ffscope mutation DIR" in said
+    text = "".join(file.read_text() for file in (tmp_path / "site").rglob("*") if file.suffix in (".html", ".json"))
+    assert "secret" not in text
+    assert "private folder" not in text
+    assert str(tmp_path) not in text
+    assert "mails.jsonl" in text
+    assert "ffscope mutation DIR" in text
 
 
 def test_what_was_searched_is_said_where_the_time_ended_the_search(study, tmp_path):
@@ -125,7 +125,7 @@ def test_what_was_searched_is_said_where_the_time_ended_the_search(study, tmp_pa
     assert study.manifest["corpus"]["searched"]["sentences"] > 50
 
 
-def test_what_is_there_is_not_touched(study, tmp_path):
+def test_existing_files_are_not_overwritten(study, tmp_path):
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "site", study.folder):
         with pytest.raises(StudyError, match="--out"):

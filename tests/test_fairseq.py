@@ -1,4 +1,4 @@
-"""fairseq's checkpoints, held against what fairseq itself computes on them (golden/fairseq), and all that can be wrong with one."""
+"""fairseq's checkpoints, compared with what fairseq itself computes on them (golden/fairseq), and damaged or unsupported ones."""
 
 import json
 import os
@@ -57,9 +57,9 @@ def resaved(folder, change, shape="paper"):
     return folder
 
 
-def refusal(source, **asked):
+def refusal(source, **options):
     with pytest.raises(SourceError) as caught:
-        ffscope.load(source, "cpu", **asked)
+        ffscope.load(source, "cpu", **options)
     assert "\n" not in str(caught.value)
     assert "Traceback" not in str(caught.value)
     return str(caught.value)
@@ -91,13 +91,13 @@ def test_every_layer_is_fairseqs(model, expected):
 def test_padding_is_seen_as_fairseq_sees_it(model, expected):
     ids = expected["padded_tokens"]
     present = ids != 1
-    found = model.model(ids).logits
-    torch.testing.assert_close(found, expected["padded_log_probs"], **EXACT)  # at the padding too
+    logits = model.model(ids).logits
+    torch.testing.assert_close(logits, expected["padded_log_probs"], **EXACT)  # at the padding too
     masked = model.model(ids.masked_fill(~present, 4), attention_mask=present.long()).logits
-    torch.testing.assert_close(masked[present], found[present], **EXACT)
-    before = model.model(torch.cat([torch.ones_like(ids), ids], 1)).logits  # where padding has nothing else to look at
+    torch.testing.assert_close(masked[present], logits[present], **EXACT)
+    before = model.model(torch.cat([torch.ones_like(ids), ids], 1)).logits  # padding sees only padding
     assert before.isfinite().all()
-    torch.testing.assert_close(before[:, ids.shape[1] :][present], found[present], **EXACT)
+    torch.testing.assert_close(before[:, ids.shape[1] :][present], logits[present], **EXACT)
 
 
 def test_words_get_fairseqs_ids(shape, model):
@@ -136,8 +136,8 @@ def test_text_is_put_behind_the_symbol_that_inference_puts_it_behind():
 
 
 def test_a_checkpoint_is_read_in_its_own_precision_where_that_is_asked(tmp_path):
-    made = convert(str(GOLDEN / "half"), tmp_path / "half")
-    assert made.dtype == torch.float16
+    converted = convert(str(GOLDEN / "half"), tmp_path / "half")
+    assert converted.dtype == torch.float16
     assert read_model(str(GOLDEN / "half"), device="cpu", dtype="float32").dtype == torch.float32
 
 
@@ -155,10 +155,10 @@ def test_what_is_converted_loads_without_the_checkpoint(shape, model, expected, 
 
 
 def test_the_command_converts_and_refuses_to_write_over_something(tmp_path):
-    asked = ["convert", str(GOLDEN / "paper"), "--out", str(tmp_path / "made")]
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    arguments = ["convert", str(GOLDEN / "paper"), "--out", str(tmp_path / "made")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "made").iterdir()}
-    again = CliRunner().invoke(app, asked)
+    again = CliRunner().invoke(app, arguments)
     assert again.exit_code != 0
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "made").iterdir()} == before
     assert [file.name for file in tmp_path.iterdir()] == ["made"]
@@ -177,22 +177,22 @@ def test_a_checkpoint_is_found_by_its_folder_or_by_its_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["paper", "old"])
 @pytest.mark.parametrize("part", [0.0, 0.002, 0.1, 0.5, 0.9, 0.999])
-def test_a_file_that_is_cut_short_is_told(name, part, tmp_path):
+def test_a_truncated_file_is_reported(name, part, tmp_path):
     file = copy_of(name, tmp_path) / "model.pt"
     whole = file.read_bytes()
     file.write_bytes(whole[: int(len(whole) * part)])
-    said = refusal(tmp_path)
-    assert "model.pt" in said
-    assert "Download it again" in said
+    message = refusal(tmp_path)
+    assert "model.pt" in message
+    assert "Download it again" in message
 
 
-def test_a_missing_dictionary_is_told_and_check_does_without(tmp_path):
+def test_a_missing_dictionary_is_reported_and_not_needed_by_check(tmp_path):
     (copy_of("paper", tmp_path) / "dict.txt").unlink()
     assert "no dict.txt next to the checkpoint" in refusal(tmp_path)
     assert CliRunner().invoke(app, ["check", str(tmp_path)]).exit_code == 0
 
 
-def test_a_dictionary_of_another_size_is_told(tmp_path):
+def test_a_dictionary_of_another_size_is_reported(tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     lines = file.read_text(encoding="utf-8").split("\n")
     file.write_text("\n".join(lines[1:]), encoding="utf-8")
@@ -200,25 +200,25 @@ def test_a_dictionary_of_another_size_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [("word", "Expected a word and its count"), ("", "Expected a word and its count"), ("the 5", "repeats 'the'")],
 )
-def test_a_damaged_dictionary_is_told(line, said, tmp_path):
+def test_a_damaged_dictionary_is_reported(line, message, tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     file.write_text("the 9\n" + line + "\n", encoding="utf-8")
-    assert said in refusal(tmp_path)
+    assert message in refusal(tmp_path)
     file.write_bytes(b"\xff\xfe 3\n")
     assert "not UTF-8" in refusal(tmp_path)
 
 
 class Evil:
-    """Would make a file if anybody called what it names."""
+    """Would create a file if unpickled."""
 
-    def __init__(self, call, *given):
-        self.call, self.given = call, given
+    def __init__(self, call, *args):
+        self.call, self.args = call, args
 
     def __reduce__(self):
-        return self.call, self.given
+        return self.call, self.args
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -231,14 +231,14 @@ def test_a_pickle_that_would_run_something_is_refused_unopened(call, named, wher
     evil = Evil(call, *((f"open({str(trace)!r}, 'w')",) if call is eval else (str(trace), "w")[: 1 + (call is open)]))
     held[where] = {"x": evil, **(held[where] if where == "model" else {})}
     torch.save(held, file, _use_new_zipfile_serialization=not old)
-    said = refusal(tmp_path)
-    assert named in said
-    assert "not opened" in said
+    message = refusal(tmp_path)
+    assert named in message
+    assert "not opened" in message
     assert not trace.exists()
 
 
 def test_names_of_fairseq_and_omegaconf_are_not_imported(tmp_path):
-    """Even a module of that name which lies about is left alone."""
+    """Even if a module of that name can be imported."""
     (tmp_path / "fairseq.py").write_text("raise SystemExit('imported')")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
@@ -264,47 +264,47 @@ def test_other_protocols_and_other_files_are_refused(tmp_path):
     assert "contains no model" in refusal(tmp_path)
 
 
-def test_arguments_that_are_not_there_or_not_handled_are_told(tmp_path):
+def test_missing_and_unsupported_arguments_are_reported(tmp_path):
     def without_arguments(held):
         held.update(args=None, cfg=None)
 
     assert "has no model arguments" in refusal(resaved(tmp_path / "1", without_arguments))
-    said = refusal(resaved(tmp_path / "2", lambda held: setattr(held["args"], "decoder_learned_pos", True)))
-    assert "decoder_learned_pos=True, which is not supported" in said
+    message = refusal(resaved(tmp_path / "2", lambda held: setattr(held["args"], "decoder_learned_pos", True)))
+    assert "decoder_learned_pos=True, which is not supported" in message
     assert "'swish'" in refusal(resaved(tmp_path / "3", lambda held: setattr(held["args"], "activation_fn", "swish")))
     long = refusal(resaved(tmp_path / "5", lambda held: setattr(held["args"], "activation_fn", "x\x1b" * 10_000)))
     assert len(long) < 1000
     assert "\x1b" not in long
-    said = refusal(resaved(tmp_path / "4", lambda held: setattr(held["args"], "decoder_attention_heads", 5)))
-    assert "divisor of its width 32" in said
+    message = refusal(resaved(tmp_path / "4", lambda held: setattr(held["args"], "decoder_attention_heads", 5)))
+    assert "divisor of its width 32" in message
 
 
-def test_weights_that_are_not_the_models_are_told(tmp_path):
+def test_weights_that_do_not_fit_the_model_are_reported(tmp_path):
     name = "decoder.layers.1.fc2.weight"
-    said = refusal(resaved(tmp_path / "1", lambda held: held["model"].pop(name)))
-    assert "lacks 1 weights, such as layers.1.fc2.weight" in said
-    said = refusal(
+    message = refusal(resaved(tmp_path / "1", lambda held: held["model"].pop(name)))
+    assert "lacks 1 weights, such as layers.1.fc2.weight" in message
+    message = refusal(
         resaved(tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.w_resid": torch.ones(3)}))
     )
-    assert "that the model does not use, such as layers.0.w_resid" in said
-    said = refusal(resaved(tmp_path / "3", lambda held: held["model"].update({name: torch.ones(32, 47)})))
-    assert "(32, 47). Expected (32, 48)" in said
-    said = refusal(
+    assert "that the model does not use, such as layers.0.w_resid" in message
+    message = refusal(resaved(tmp_path / "3", lambda held: held["model"].update({name: torch.ones(32, 47)})))
+    assert "(32, 47). Expected (32, 48)" in message
+    message = refusal(
         resaved(tmp_path / "4", lambda held: held["model"].pop("decoder.embed_tokens.embeddings.0.0.weight"))
     )
-    assert "no adaptive inputs" in said
+    assert "no adaptive inputs" in message
     tied = "decoder.adaptive_softmax.head.word_proj.weight"
-    said = refusal(resaved(tmp_path / "5", lambda held: held["model"].update({tied: held["model"][tied] + 1})))
-    assert "but they differ" in said
+    message = refusal(resaved(tmp_path / "5", lambda held: held["model"].update({tied: held["model"][tied] + 1})))
+    assert "but they differ" in message
 
 
 def test_a_final_norm_of_an_early_version_is_left_out_as_fairseq_does(tmp_path):
     def early(held):
         held["model"]["decoder.version"] = torch.tensor([2.0])
 
-    found = ffscope.load(resaved(tmp_path, early, "untied"), "cpu")
-    assert found.model.config.final_norm is False
-    assert found.model.layer_norm is None
+    model = ffscope.load(resaved(tmp_path, early, "untied"), "cpu")
+    assert model.model.config.final_norm is False
+    assert model.model.layer_norm is None
 
 
 def test_references_in_a_tree_are_followed(tmp_path):
@@ -322,7 +322,7 @@ def test_a_namespace_wins_over_a_tree_as_in_fairseq(tmp_path):
     assert ffscope.load(resaved(tmp_path, both, "untied"), "cpu").model.config.num_attention_heads == 2
 
 
-def test_a_word_that_is_given_again_has_the_later_id(tmp_path):
+def test_a_repeated_word_has_the_later_id(tmp_path):
     (tmp_path / "dict.txt").write_text("a 5\nb 4\na 3 #fairseq:overwrite\n", encoding="utf-8")
     words = read_words(tmp_path / "dict.txt")
     tokenizer = make_tokenizer(words, bos="</s>")
@@ -336,21 +336,21 @@ def test_a_word_that_is_given_again_has_the_later_id(tmp_path):
 def repacked(folder, packed, shape="untied"):
     """A checkpoint whose archive has some members deflated."""
     file = copy_of(shape, folder) / "model.pt"
-    with zipfile.ZipFile(GOLDEN / shape / "model.pt") as held, zipfile.ZipFile(file, "w") as made:
+    with zipfile.ZipFile(GOLDEN / shape / "model.pt") as held, zipfile.ZipFile(file, "w") as out:
         for member in held.infolist():
             kind = zipfile.ZIP_DEFLATED if packed(member.filename) else zipfile.ZIP_STORED
-            made.writestr(member.filename, held.read(member), compress_type=kind)
+            out.writestr(member.filename, held.read(member), compress_type=kind)
     return folder
 
 
 @pytest.mark.parametrize("packed", [lambda name: True, lambda name: name.endswith("data/3")])
-def test_numbers_that_are_packed_are_unpacked(packed, tmp_path):
+def test_compressed_members_are_read(packed, tmp_path):
     expected = load_file(GOLDEN / "untied" / "expected.safetensors")
-    found = ffscope.load(repacked(tmp_path, packed), "cpu").trace({"input_ids": expected["tokens"]})
-    torch.testing.assert_close(found.logits, expected["log_probs"], **EXACT)
+    trace = ffscope.load(repacked(tmp_path, packed), "cpu").trace({"input_ids": expected["tokens"]})
+    torch.testing.assert_close(trace.logits, expected["log_probs"], **EXACT)
 
 
-def test_a_number_that_is_not_what_was_written_is_told(tmp_path):
+def test_a_corrupted_number_is_reported(tmp_path):
     file = copy_of("paper", tmp_path) / "model.pt"
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 0x40
@@ -358,8 +358,8 @@ def test_a_number_that_is_not_what_was_written_is_told(tmp_path):
     assert "damaged" in refusal(tmp_path)
 
 
-def test_a_tree_of_a_named_architecture_must_say_what_only_arguments_tell(tmp_path):
-    """fairseq takes the architecture's own defaults there, and other ones for a Namespace."""
+def test_a_config_tree_of_a_named_architecture_needs_every_argument(tmp_path):
+    """fairseq takes the architecture's own defaults there, but others for a Namespace."""
     for number, name in enumerate(("decoder_attention_heads", "activation_fn")):
         folder = resaved(tmp_path / str(number), lambda held, name=name: held["cfg"]["model"].pop(name), "untied")
         assert f"has {name}=None" in refusal(folder)
@@ -370,34 +370,34 @@ def test_a_tree_of_a_named_architecture_must_say_what_only_arguments_tell(tmp_pa
     assert ffscope.load(folder, "cpu").model.config.activation_function == "relu"
 
 
-def test_options_may_be_words(tmp_path):
+def test_options_may_be_strings(tmp_path):
     def words(held):
         held["cfg"]["model"].update(no_scale_embedding="false", decoder_attention_heads="4", scale_fc="False")
 
-    found = ffscope.load(resaved(tmp_path, words, "untied"), "cpu").model.config
-    assert (found.scale_embedding, found.num_attention_heads) == (True, 4)
+    config = ffscope.load(resaved(tmp_path, words, "untied"), "cpu").model.config
+    assert (config.scale_embedding, config.num_attention_heads) == (True, 4)
 
 
-def test_what_works_at_inference_too_is_refused(tmp_path):
+def test_options_that_act_at_inference_are_refused(tmp_path):
     folder = resaved(tmp_path, lambda held: setattr(held["args"], "quant_noise_scalar", 0.3))
     assert "quant_noise_scalar=0.3, which is not supported" in refusal(folder)
 
 
-def test_a_symbol_in_the_dictionary_is_told(tmp_path):
+def test_a_symbol_in_the_dictionary_is_reported(tmp_path):
     file = copy_of("paper", tmp_path) / "dict.txt"
     lines = file.read_text(encoding="utf-8").split("\n")
     file.write_text("\n".join(["<unk> 5 #fairseq:overwrite", *lines[1:]]), encoding="utf-8")
     assert "'<unk>', which is one of fairseq's symbols" in refusal(tmp_path)
 
 
-def test_little_that_stands_for_much_is_refused_at_once(tmp_path):
+def test_a_small_file_that_expands_to_a_huge_one_is_refused_at_once(tmp_path):
     def laughs(held):
         nested = []
         for _ in range(45):
             nested = [nested, nested]
         held["args"].more = nested
 
-    assert ffscope.load(resaved(tmp_path / "1", laughs), "cpu").layers == 3  # what is not asked for is not unfolded
+    assert ffscope.load(resaved(tmp_path / "1", laughs), "cpu").layers == 3  # what is not needed is not expanded
     huge = torch.zeros(1).expand(40_000, 400_000)
     folder = resaved(tmp_path / "2", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": huge}))
     assert "not a dense floating-point tensor" in refusal(folder)
@@ -414,7 +414,7 @@ def test_a_softmax_of_other_words_is_refused(tmp_path):
     assert "embeds 75 words and predicts 95" in refusal(resaved(tmp_path, more, "untied"))
 
 
-def test_weights_or_arguments_of_other_kinds_are_told(tmp_path):
+def test_weights_or_arguments_of_wrong_types_are_reported(tmp_path):
     folder = resaved(tmp_path / "1", lambda held: held["model"].update({"decoder.layers.0.fc1.weight": torch.ones(3)}))
     assert "does not contain fairseq's adaptive language model" in refusal(folder)
     folder = resaved(
@@ -457,12 +457,12 @@ def test_a_few_positions_are_enough_for_a_proof(tmp_path):
     assert CliRunner().invoke(app, ["check", str(folder)]).exit_code == 0
 
 
-def test_text_that_is_no_text_is_told():
+def test_input_that_is_not_text_is_reported():
     with pytest.raises(InputError, match="half a character"):
         ffscope.load(GOLDEN / "paper", "cpu").trace("the \udcff")
 
 
-def test_words_that_are_not_there_are_told():
+def test_unknown_words_are_reported():
     softmax = ffscope.load(GOLDEN / "paper", "cpu").model.adaptive_softmax
     with pytest.raises(InputError, match="tokens from 0 to 86"):
         softmax.log_probs_of(torch.ones(1, 32), torch.tensor([[87]]))

@@ -15,8 +15,8 @@ def model(request) -> MemoryModel:
 
 
 def test_every_row_of_the_table_has_a_tiny_model():
-    made = {tiny.TABLE[name][1](**tiny.TABLE[name][2]).model_type for name in tiny.TABLE}
-    assert made | {"gemma3"} == set(FAMILIES)  # gemma3 is gemma3_text inside a model that also sees
+    model_types = {tiny.TABLE[name][1](**tiny.TABLE[name][2]).model_type for name in tiny.TABLE}
+    assert model_types | {"gemma3"} == set(FAMILIES)  # gemma3 is gemma3_text inside a model that also sees
 
 
 def test_every_identity_holds(model):
@@ -118,7 +118,7 @@ def test_attributes_that_change_the_feed_forward_layer_are_refused():
         read(model)
 
 
-def test_gemma3_that_sees_is_read_through_its_language_model():
+def test_multimodal_gemma3_is_read_through_its_language_model():
     import transformers as hf
 
     text = tiny.TABLE["gemma3"][2]

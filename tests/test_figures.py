@@ -1,4 +1,4 @@
-"""Figures as files and in notebooks: nothing in them is obeyed, people can read them, papers can print them."""
+"""Figures as files and in notebooks: hostile text in them has no effect, labels are readable, and they can be printed."""
 
 import base64
 import json
@@ -60,18 +60,18 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def study(explored, tmp_path_factory):
-    """A study that hostile people annotated, of a hostile model over a hostile text."""
-    made = copy_of(explored, tmp_path_factory.mktemp("figures"))
+    """A study with hostile text in its annotations, model and corpus."""
+    copied = copy_of(explored, tmp_path_factory.mktemp("figures"))
     for number, name in enumerate(HARM):
-        write(made, "mallory", Memory(number % 2, 1), [Pattern("shallow", "".join(HARM), (1, 2, 3))])
-        sign_otherwise(made.folder, "mallory", name)
-    manifest = json.loads((made.folder / "study.json").read_text())
+        write(copied, "mallory", Memory(number % 2, 1), [Pattern("shallow", "".join(HARM), (1, 2, 3))])
+        sign_otherwise(copied.folder, "mallory", name)
+    manifest = json.loads((copied.folder / "study.json").read_text())
     manifest["model"]["source"] = f"/models/{HARM[0]}"
     manifest["corpus"]["source"] = manifest["settings"]["corpus"] = f"/texts/{HARM[1]}"
-    (made.folder / "study.json").write_text(json.dumps(manifest))
-    with Study.adding(made.folder) as opened:
+    (copied.folder / "study.json").write_text(json.dumps(manifest))
+    with Study.adding(copied.folder) as opened:
         write_report(opened)
-    return Study.open(made.folder)
+    return Study.open(copied.folder)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The paper's findings on a real model with its training text; and a sample of that model's numbers, computed plainly."""
+"""The paper's findings on a real model with its training text; and a sample of that model's numbers against a plain computation."""
 
 import itertools
 import json
@@ -17,9 +17,9 @@ from plain import Plain
 TRAIN, VALID = SHARED / "corpora" / "wiki-train.jsonl.xz", SHARED / "corpora" / "wiki-valid.jsonl"
 
 
-def study_of(folder, out, sentences, **asked):
+def study_of(folder, out, sentences, **options):
     reading = CorpusOptions(str(TRAIN), held_out=str(VALID), sentences=sentences)
-    return run(ffscope.load(str(folder), "cpu", "float32"), reading, out, **asked)
+    return run(ffscope.load(str(folder), "cpu", "float32"), reading, out, **options)
 
 
 def rows(study, table):
@@ -118,17 +118,17 @@ def assert_findings(summary):
     assert mean(last[-4:]) > mean(last[:8]) + 0.05, "less so in upper layers"
     agreement = summary["agreement"]
     assert agreement["overall"]["low"] > 50 * agreement["chance"], "agreement is far above chance"
-    bins = [one["value"] for one in summary["agreement_by_probability"]["bins"]]
+    bins = [group["value"] for group in summary["agreement_by_probability"]["bins"]]
     assert all(low <= high for low, high in itertools.pairwise(bins)), "and rises with maximum probability"
     assert bins[-1] > 5 * agreement["overall"]["value"]
     residual = series(summary, "residual_agreement", "residual_agreement")
     assert mean(residual[:4]) < mean(residual[4:8]) < mean(residual[8:12]) < mean(residual[12:]), "it rises with depth"
     cases = {case: series(summary, "cases", case) for case in ("residual", "agreement", "composition", "ffn")}
     by_layer = [{case: cases[case][layer] for case in cases} for layer in range(len(residual))]
-    assert sum(max(one, key=one.get) == "residual" for one in by_layer) > 12, (
+    assert sum(max(shares, key=shares.get) == "residual" for shares in by_layer) > 12, (
         "residual is the largest case in most layers"
     )
-    assert sum(min(one, key=one.get) == "ffn" for one in by_layer) > 10, "and ffn the smallest"
+    assert sum(min(shares, key=shares.get) == "ffn" for shares in by_layer) > 10, "and ffn the smallest"
 
 
 @pytest.mark.slow

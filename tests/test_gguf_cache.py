@@ -157,7 +157,7 @@ load({str(file)!r})
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.returncode == -9, result.stderr
-    assert [path.name.endswith(".unfinished") for path in entries(cache)] == [True]
+    assert [path.name.endswith(".ffscope-unfinished") for path in entries(cache)] == [True]
     assert model_cache.cached_models() == []
     load(file)
     assert conversions == [file.name]
@@ -180,7 +180,7 @@ read_model({str(file)!r}, device="cpu", dtype="float32")
     assert len(entries(cache)) == 1
 
 
-def test_where_locks_are_not_there_the_first_to_finish_wins(cache, file, monkeypatch, conversions):
+def test_without_file_locks_the_first_to_finish_wins(cache, file, monkeypatch, conversions):
     def without_locks(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -205,7 +205,7 @@ def test_where_locks_are_not_there_the_first_to_finish_wins(cache, file, monkeyp
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_without_room_it_loads_and_says_so(cache, file, monkeypatch, caplog, error, dtype):
+def test_without_disk_space_it_loads_and_says_so(cache, file, monkeypatch, caplog, error, dtype):
     whole = manifest_entry(load(file, dtype=dtype))
     model_cache.clear([])
 
@@ -286,7 +286,7 @@ def test_a_load_counts_as_a_use(cache, file):
     assert model_cache.cached_models()[0].last_use > before + 900
 
 
-def test_a_name_that_is_not_there(cache, file):
+def test_an_unknown_name(cache, file):
     load(file)
     result = CliRunner().invoke(app, ["cache", "nothing"])
     assert "has no model 'nothing'. It has: tiny-Q8-" in str(result.exception)

@@ -1,4 +1,4 @@
-"""What does not reach the model."""
+"""Inputs that are refused before they reach the model."""
 
 import pytest
 import torch

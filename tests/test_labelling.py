@@ -1,4 +1,4 @@
-"""A language model as labeller, asked over a real connection."""
+"""A language model as labeller, over a real connection."""
 
 import _thread
 import json
@@ -47,11 +47,11 @@ def folder(tmp_path):
     return write_study(tmp_path / "study")
 
 
-def ask(folder, server, *, timeout=20.0, retries=3, url=None, model=None, **asked):
+def ask(folder, server, *, timeout=20.0, retries=3, url=None, model=None, **options):
     """Label a study's memories."""
     wishes = {"timeout": timeout, "retries": retries}
     with Study.adding(folder) as study, Endpoint(url or server.url, model=model, **wishes) as endpoint:
-        return label(study, endpoint, **asked)
+        return label(study, endpoint, **options)
 
 
 def rows(folder):
@@ -84,7 +84,7 @@ def test_labels_stand_beside_the_other_rows(folder, server):
 
 def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_triggers(folder):
     study = Study.open(folder)
-    subjects = {tuple(one.memory): one for one in read_tasks(study, _draw(study, 10, 0), seed=0)}
+    subjects = {tuple(task.memory): task for task in read_tasks(study, _draw(study, 10, 0), seed=0)}
     long, short, few = subjects[1, 0], subjects[0, 1], subjects[0, 2]
     assert list(long.shown) == list(range(1, 26))
     assert len(long.held_back) == len(long.others) == 10
@@ -96,7 +96,7 @@ def test_a_memory_s_held_back_triggers_are_not_shown_and_random_prefixes_are_no_
     triggers = pq.read_table(folder / "triggers.parquet").to_pylist()
     own = {row["sentence"] for row in triggers if (row["layer"], row["memory"]) == (1, 0)}
     free = [row["text"] for row in sentences if row["sentence"] not in own and not row["held_out"]]
-    others = [one for seed in range(9) for one in read_tasks(study, [long.memory], seed=seed)[0].others]
+    others = [other for seed in range(9) for other in read_tasks(study, [long.memory], seed=seed)[0].others]
     for other in others:
         assert any(text.startswith(other.replace("«", "").replace("»", "")) for text in free)
 
@@ -114,9 +114,9 @@ def test_any_number_of_workers_and_a_restart_give_the_same_file(tmp_path, server
         ask(folder, server, workers=workers)
         written.append((folder / "patterns.parquet").read_bytes())
     assert written[0] == written[1]
-    asked = len(server.questions)
+    question_count = len(server.questions)
     labels = ask(folder, server)
-    assert len(server.questions) == asked
+    assert len(server.questions) == question_count
     assert (labels.cost.paid, labels.cost.cached.requests) == (Tokens(), 9)
     assert (folder / "patterns.parquet").read_bytes() == written[0]
     assert Study.open(folder).manifest["stages"]["labels"]["requests"] == 9
@@ -132,11 +132,11 @@ def test_another_seed_or_model_asks_anew_and_replaces_only_its_own(folder, serve
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_interrupted_it_goes_on_and_pays_nothing_twice(folder, server, workers):
+def test_an_interrupted_run_resumes_and_pays_nothing_twice(folder, server, workers):
     def interrupt(number, question):
         if number == 4:
             _thread.interrupt_main()
-            time.sleep(0.2)  # this answer is under way meanwhile, and kept
+            time.sleep(0.2)  # this answer is in flight meanwhile, and kept
 
     server.script = interrupt
     with pytest.raises(KeyboardInterrupt):
@@ -150,7 +150,7 @@ def test_interrupted_it_goes_on_and_pays_nothing_twice(folder, server, workers):
     assert (labels.cost.paid.requests, labels.cost.cached.requests) == (9 - first, first)
 
 
-def test_it_waits_as_it_is_told_and_says_so(folder, server, caplog):
+def test_it_waits_for_retry_after_and_says_so(folder, server, caplog):
     server.script = lambda number, question: (
         (429, {"Retry-After": "1"}, {"error": {"message": "slow down"}}) if number == 1 else None
     )
@@ -180,7 +180,7 @@ def test_a_retry_after_that_cannot_be_read_is_passed_over(folder, server, header
         assert len(server.questions) == 10
 
 
-def test_what_goes_wrong_for_a_while_is_asked_again(folder, server):
+def test_temporary_failures_are_retried(folder, server):
     def fail(number, question):
         if number == 1:
             return 500, {}, b"<html>oh no</html>"
@@ -196,7 +196,7 @@ def test_what_goes_wrong_for_a_while_is_asked_again(folder, server):
     assert len(server.questions) == 13
 
 
-def test_what_stays_wrong_is_one_sentence(folder, server):
+def test_persistent_failures_give_one_sentence(folder, server):
     server.script = lambda number, question: (500, {}, {"error": {"message": f"\x1b[31m broken, {KEY} was sent"}})
     with pytest.raises(LabellerError, match=r"/v1 answers 500: .* broken, … was sent, also after retries") as raised:
         ask(folder, server, retries=1)
@@ -210,7 +210,7 @@ def test_what_stays_wrong_is_one_sentence(folder, server):
         ask(folder, server)
 
 
-def test_refusals_that_last_end_it_at_once(folder, server, monkeypatch):
+def test_permanent_refusals_end_it_at_once(folder, server, monkeypatch):
     server.script = lambda number, question: (401, {}, {"error": {"message": "bad key"}})
     with pytest.raises(
         LabellerError, match=r"does not accept the key \(401: bad key\). Set FFSCOPE_LABELLER_KEY to the right one"
@@ -236,7 +236,7 @@ def test_nothing_answers_there(folder):
         ask(folder, None, url=f"http://127.0.0.1:{port}")
 
 
-def test_the_model_is_the_one_there_or_is_to_be_named(folder, server):
+def test_a_server_with_other_than_one_model_needs_a_name(folder, server):
     server.models = ["b", "a\x1b[0m"]
     with pytest.raises(LabellerError, match=r"has 2 models: a<001B>\[0m, b. Name one with --labeller-model"):
         ask(folder, server)
@@ -247,7 +247,7 @@ def test_the_model_is_the_one_there_or_is_to_be_named(folder, server):
         ask(folder, server)
 
 
-def test_a_server_is_asked_without_what_it_does_not_take(folder, server):
+def test_options_that_a_server_rejects_are_left_out(folder, server):
     def picky(number, question):
         if "response_format" in question:
             return 400, {}, {"error": {"message": "no such thing here"}}
@@ -258,13 +258,13 @@ def test_a_server_is_asked_without_what_it_does_not_take(folder, server):
     server.script = picky
     labels = ask(folder, server, workers=1)
     assert len(labels.patterns) == 5
-    assert len(server.questions) == 11  # it is learnt once
+    assert len(server.questions) == 11  # the server's options are learnt once
     assert server.questions[-1]["max_completion_tokens"] == server.questions[0]["max_tokens"]
     assert (server.questions[-1]["temperature"], server.questions[-1]["seed"]) == (0, 0)
-    assert ask(folder, server).cost.paid.requests == 0  # the cache knows what was wished for
+    assert ask(folder, server).cost.paid.requests == 0  # the cache is keyed by the original options
 
 
-def test_one_question_that_is_refused_ends_nothing(folder, server, caplog):
+def test_one_refused_question_does_not_stop_the_others(folder, server, caplog):
     def too_long(number, question):
         return (
             (400, {}, {"error": {"message": "context too long"}})
@@ -276,7 +276,7 @@ def test_one_question_that_is_refused_ends_nothing(folder, server, caplog):
     labels = ask(folder, server, workers=1)
     assert list(labels.failed) == [Memory(0, 2)]
     assert "no readable labels for 1 of 5 memories, such as L0.2" in caplog.text
-    assert all("response_format" in question for question in server.questions[-3:])  # which was not to blame
+    assert all("response_format" in question for question in server.questions[-3:])  # which is not at fault
 
 
 MALFORMED = {
@@ -354,16 +354,16 @@ def test_labels_that_cannot_be_tested_have_no_score(folder, server, caplog):
         json.dumps({"patterns": [PATTERN, PATTERN], "more": 1}),
     ],
 )
-def test_what_is_meant_is_read(text):
+def test_sloppy_answers_are_understood(text):
     (pattern,) = read_patterns(text, range(1, 6))
     assert (pattern.kind, pattern.description, pattern.covers) == ("shallow", "ends with x", (1, 2, 3))
 
 
-def test_answers_are_held_to_what_may_be_written():
+def test_answers_are_limited_to_valid_patterns():
     many = [{**PATTERN, "description": f"{number}\x1b[31m\u202e {'long ' * 99}"} for number in range(9)]
-    found = read_patterns(json.dumps({"patterns": many}), range(1, 4))
-    assert len(found) == 6
-    assert all(len(pattern.description) <= 200 and pattern.description.isprintable() for pattern in found)
+    patterns = read_patterns(json.dumps({"patterns": many}), range(1, 4))
+    assert len(patterns) == 6
+    assert all(len(pattern.description) <= 200 and pattern.description.isprintable() for pattern in patterns)
     assert read_fits('{"fits": {"1": [2, 9], "2": []}}', patterns=2, prefixes=3) == [{2}, set()]
     for wrong in (
         "{}",
@@ -376,7 +376,7 @@ def test_answers_are_held_to_what_may_be_written():
             read_fits(wrong, patterns=2, prefixes=3)
 
 
-def test_the_form_that_is_asked_for_is_no_answer_when_copied(folder, server):
+def test_a_copy_of_the_requested_format_is_not_an_answer(folder, server):
     server.script = lambda number, question: content(question["messages"][0]["content"]) if number != 3 else None
     with pytest.raises(LabellerError, match=r"no readable labels for 1 of 1 memories.*kind of a pattern"):
         ask(folder, server, memories=[Memory(1, 0)])
@@ -424,14 +424,14 @@ def test_the_key_is_nowhere_but_in_the_request(folder, server, caplog, monkeypat
             {"error": {"message": "query-secret pass word-secret"}},
         )
         ask(folder, server, url=address, seed=4)
-    said = str(raised.value)
+    message = str(raised.value)
     files = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     for secret in (KEY, "word-secret", "someone"):
         assert secret.encode() not in files
         assert secret not in caplog.text
-        assert secret not in said
+        assert secret not in message
     assert b"query-secret" not in files
-    assert "query-secret" not in said
+    assert "query-secret" not in message
     assert KEY not in repr(Address.parse(server.url))
     monkeypatch.setenv("FFSCOPE_LABELLER_KEY", "sk-bad\nkey")
     with pytest.raises(LabellerError, match="contains characters that a key cannot have") as raised:
@@ -538,14 +538,14 @@ def quick(monkeypatch):
 
 def test_a_batch_gives_the_same_labels_as_single_questions(tmp_path, server, quick):
     singly, together = write_study(tmp_path / "singly"), write_study(tmp_path / "together")
-    told = []
+    events = []
     first = ask(singly, server)
-    second = ask(together, server, batch=True, progress=told.append)
+    second = ask(together, server, batch=True, progress=events.append)
     assert (singly / "patterns.parquet").read_bytes() == (together / "patterns.parquet").read_bytes()
     assert (first.cost, first.patterns) == (second.cost, second.patterns)
     assert len(server.batches) == 2  # labels, then their tests
-    assert {one["completion_window"] for one in server.batches.values()} == {"24h"}
-    assert "answers of batch batch_1 (in_progress)" in {progress.unit for progress in told}
+    assert {batch["completion_window"] for batch in server.batches.values()} == {"24h"}
+    assert "answers of batch batch_1 (in_progress)" in {progress.unit for progress in events}
     again = ask(together, server, batch=True)
     assert (again.cost.paid, again.cost.cached.requests, len(server.batches)) == (Tokens(), 9, 2)
     assert ask(together, server).cost.paid == Tokens()  # one cache for both ways
@@ -566,7 +566,7 @@ def test_a_batch_that_was_interrupted_is_picked_up_and_paid_once(folder, server,
     with pytest.raises(KeyboardInterrupt):
         ask(folder, server, batch=True)
     assert len(server.batches) == 1
-    assert len(server.questions) in (0, 5)  # its questions are answered meanwhile, whoever looks
+    assert len(server.questions) in (0, 5)  # its questions are answered in the meantime
     server.on_batch = lambda batch: None
     labels = ask(folder, server, batch=True)
     assert len(server.batches) == 2
@@ -576,21 +576,21 @@ def test_a_batch_that_was_interrupted_is_picked_up_and_paid_once(folder, server,
     assert len(labels.patterns) == 5
 
 
-def test_a_batch_whose_making_was_not_heard_of_is_found_again(folder, server, quick):
+def test_a_batch_whose_creation_got_no_response_is_found_again(folder, server, quick):
     def broken(batch):
         raise Cut
 
     server.on_batch = broken
     with pytest.raises(LabellerError, match="broke the connection"):
         ask(folder, server, batch=True)
-    assert len(server.batches) == 1  # made once, though nobody was told
+    assert len(server.batches) == 1  # created once, though the response was lost
     server.on_batch = lambda batch: None
     ask(folder, server, batch=True)
     assert len(server.batches) == 2
     assert len(server.questions) == 9
 
 
-def test_what_a_batch_refuses_is_asked_without_it_or_given_up(folder, server, quick):
+def test_questions_that_a_batch_refuses_are_asked_singly_or_dropped(folder, server, quick):
     def picky(number, question):
         if "max_tokens" in question:
             return 400, {}, {"error": {"message": "Unsupported parameter: 'max_tokens'."}}
@@ -663,11 +663,11 @@ def test_cost():
             Price.parse(wrong)
 
 
-def test_progress_tells_the_cost(folder, server):
-    told = []
-    ask(folder, server, price=Price(1.0, 1.0), progress=told.append)
-    assert [progress.done for progress in told] == [0, 1, 2, 3, 4, 5]
-    assert told[-1].unit == "memories (9 requests, 1,300 tokens in, 130 out, 0.0014 paid)"
+def test_progress_shows_the_cost(folder, server):
+    events = []
+    ask(folder, server, price=Price(1.0, 1.0), progress=events.append)
+    assert [progress.done for progress in events] == [0, 1, 2, 3, 4, 5]
+    assert events[-1].unit == "memories (9 requests, 1,300 tokens in, 130 out, 0.0014 paid)"
 
 
 def test_it_says_what_is_missing(folder, server):

@@ -1,4 +1,4 @@
-"""Readings over the vocabulary, against their formulas."""
+"""Lenses compared with their formulas."""
 
 import subprocess
 import sys
@@ -47,56 +47,56 @@ UPDATES = {
 @torch.no_grad()
 @pytest.mark.parametrize("name", UPDATES)
 def test_updates_pass_the_linear_part_of_the_models_top(name):
-    made = tiny.make(name)
+    hf_model = tiny.make(name)
     vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
-    found = read(made).lens("norm").updates(vectors)
-    torch.testing.assert_close(found, UPDATES[name](made, vectors), atol=1e-5, rtol=1e-5)
+    logits = read(hf_model).lens("norm").updates(vectors)
+    torch.testing.assert_close(logits, UPDATES[name](hf_model, vectors), atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
 def test_the_gain_is_exact_in_low_precision():
-    made = tiny.make("llama").bfloat16()
+    hf_model = tiny.make("llama").bfloat16()
     vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
-    step = read(made).lens("norm")
+    step = read(hf_model).lens("norm")
     step.unembedding.matrix, step.unembedding.dtype = step.unembedding.matrix.float(), torch.float32
-    expected = (vectors * made.model.norm.weight.float()) @ made.lm_head.weight.float().T
+    expected = (vectors * hf_model.model.norm.weight.float()) @ hf_model.lm_head.weight.float().T
     torch.testing.assert_close(step.updates(vectors), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
 def test_values_pass_the_post_norm_and_the_scale():
-    made = tiny.make("gemma2")
-    block = made.model.layers[1]
-    model = read(made)
-    written = made.model.layers[1].mlp.down_proj.weight.T * (1 + block.post_feedforward_layernorm.weight)
-    expected = UPDATES["gemma2"](made, written)
+    hf_model = tiny.make("gemma2")
+    block = hf_model.model.layers[1]
+    model = read(hf_model)
+    written = hf_model.model.layers[1].mlp.down_proj.weight.T * (1 + block.post_feedforward_layernorm.weight)
+    expected = UPDATES["gemma2"](hf_model, written)
     torch.testing.assert_close(model.lens("norm").values(1), expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(model.lens("norm").values(1, [4, 2]), expected[[4, 2]], atol=1e-4, rtol=1e-4)
-    made = tiny.make("granite")
-    model = read(made)
-    expected = UPDATES["granite"](made, made.model.layers[0].mlp.down_proj.weight.T * 0.3)
+    hf_model = tiny.make("granite")
+    model = read(hf_model)
+    expected = UPDATES["granite"](hf_model, hf_model.model.layers[0].mlp.down_proj.weight.T * 0.3)
     torch.testing.assert_close(model.lens("norm").values(0), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
 def test_raw_is_the_product_with_the_embedding():
-    made = tiny.make("gpt2")
+    hf_model = tiny.make("gpt2")
     vectors = torch.randn(3, 12)
-    lens = read(made).lens("raw")
-    expected = vectors @ made.transformer.wte.weight.T
+    lens = read(hf_model).lens("raw")
+    expected = vectors @ hf_model.transformer.wte.weight.T
     torch.testing.assert_close(lens.states(vectors, 0), expected)
     torch.testing.assert_close(lens.updates(vectors), expected)
 
 
 @torch.no_grad()
 def test_raw_reaches_a_narrower_embedding_by_the_models_own_projection():
-    made = tiny.make("opt post-norm")
+    hf_model = tiny.make("opt post-norm")
     vectors = torch.randn(3, 12)
-    expected = vectors @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
-    torch.testing.assert_close(read(made).lens("raw").states(vectors, 0), expected, atol=1e-5, rtol=1e-5)
+    expected = vectors @ hf_model.model.decoder.project_out.weight.T @ hf_model.lm_head.weight.T
+    torch.testing.assert_close(read(hf_model).lens("raw").states(vectors, 0), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_lens_that_is_not_there():
+def test_an_unknown_lens():
     with pytest.raises(LensError, match=r"There is no lens 'tuned'\. Choose one of: norm, raw\."):
         read(tiny.make("llama")).lens("tuned")
     with pytest.raises(LensError, match="ViTModel has no unembedding.*Load the model with its language-modelling head"):
@@ -106,19 +106,19 @@ def test_a_lens_that_is_not_there():
 @torch.no_grad()
 @pytest.mark.parametrize("act", ["tanh", "sigmoid", "relu6", "gelu_10"])
 def test_an_activation_that_saturates_is_not_taken_for_a_norm(act):
-    made = tiny.build(hf.BertForMaskedLM, hf.BertConfig, {**tiny._BERT, "hidden_act": act})
+    hf_model = tiny.build(hf.BertForMaskedLM, hf.BertConfig, {**tiny._BERT, "hidden_act": act})
     vectors = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
     torch.testing.assert_close(
-        read(made).lens("norm").updates(vectors), UPDATES["bert"](made, vectors), atol=1e-5, rtol=1e-5
+        read(hf_model).lens("norm").updates(vectors), UPDATES["bert"](hf_model, vectors), atol=1e-5, rtol=1e-5
     )
 
 
 def test_a_norm_without_weights_before_a_narrower_embedding():
     arguments = {**tiny.TABLE["opt post-norm"][2], "layer_norm_elementwise_affine": False}
-    made = tiny.build(hf.OPTForCausalLM, hf.OPTConfig, arguments)
+    hf_model = tiny.build(hf.OPTForCausalLM, hf.OPTConfig, arguments)
     v = torch.randn(3, 12)
-    expected = (v - v.mean(-1, keepdim=True)) @ made.model.decoder.project_out.weight.T @ made.lm_head.weight.T
-    torch.testing.assert_close(read(made).lens("norm").updates(v), expected.detach(), atol=1e-5, rtol=1e-5)
+    expected = (v - v.mean(-1, keepdim=True)) @ hf_model.model.decoder.project_out.weight.T @ hf_model.lm_head.weight.T
+    torch.testing.assert_close(read(hf_model).lens("norm").updates(v), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_lenses_are_listed_without_torch():

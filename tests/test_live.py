@@ -1,4 +1,4 @@
-"""What an explorer asks of a loaded model, against plain loops over transformers' own passes."""
+"""The explorer's requests to a loaded model, compared with plain loops over transformers' own passes."""
 
 import copy
 import itertools
@@ -47,8 +47,8 @@ CHANGED = Interventions.parse("L0.3,L1.2", "L0.4:-2.5", "L1.7:1.5")
 EDIT = {"zero": ["L0.3", "L1.2"], "scale": {"L0.4": -2.5}, "set": {"L1.7": 1.5}}
 
 
-def live_of(name, tokenizer, **asked):
-    return Live(make_memory_model(tiny.make(name), tokenizer), **{"bos": True, **asked})
+def live_of(name, tokenizer, **options):
+    return Live(make_memory_model(tiny.make(name), tokenizer), **{"bos": True, **options})
 
 
 def is_pair(model):
@@ -58,10 +58,10 @@ def is_pair(model):
 def inputs_of(model, text, *, bos=True):
     """The model's keyword arguments, made by hand; in an encoder–decoder both stacks hold the text."""
     ids = model.tokenizer.encode(text, add_special_tokens=False)
-    given = {"input_ids": torch.tensor([[2, *ids] if bos else ids])}
+    inputs = {"input_ids": torch.tensor([[2, *ids] if bos else ids])}
     if is_pair(model):
-        given["decoder_input_ids"] = torch.tensor([[model.model.config.decoder_start_token_id, *ids]])
-    return given
+        inputs["decoder_input_ids"] = torch.tensor([[model.model.config.decoder_start_token_id, *ids]])
+    return inputs
 
 
 def first_predicting(model):
@@ -69,8 +69,10 @@ def first_predicting(model):
 
 
 def plain(result):
-    """A result as JSON has it; NaN and infinity are not JSON."""
-    whole = [asdict(one) if is_dataclass(one) else one for one in (result if isinstance(result, list) else [result])]
+    """A result as plain JSON, without NaN or infinity."""
+    whole = [
+        asdict(item) if is_dataclass(item) else item for item in (result if isinstance(result, list) else [result])
+    ]
     assert json.loads(json.dumps(whole, allow_nan=False)) is not None
     return whole
 
@@ -78,17 +80,17 @@ def plain(result):
 # --- interventions ---
 
 
-def test_a_link_says_what_is_done_and_is_read_back():
-    made = Interventions.parse("L4.2,L3.17,L7", "L3.1:2,L0.5:-1e-3", "L9.9: 0.25,L8:1", "3, -1,0,3")
-    assert made.zero == (Target(3, 17), Target(4, 2), Target(7))
-    assert made.link() == {
+def test_interventions_round_trip_through_a_link():
+    interventions = Interventions.parse("L4.2,L3.17,L7", "L3.1:2,L0.5:-1e-3", "L9.9: 0.25,L8:1", "3, -1,0,3")
+    assert interventions.zero == (Target(3, 17), Target(4, 2), Target(7))
+    assert interventions.link() == {
         "zero": "L3.17,L4.2,L7",
         "scale": "L0.5:-0.001,L3.1:2",
         "set": "L8:1,L9.9:0.25",
         "positions": "-1,0,3",
     }
-    assert Interventions.parse(**made.link()) == made
-    assert made.any
+    assert Interventions.parse(**interventions.link()) == interventions
+    assert interventions.any
     assert not Interventions.parse("", "", " ").any
     assert Interventions.parse(set="L0.0:-0").link()["set"] == "L0.0:0"
     small = Interventions.parse(scale="L0.1:1e-07,L0.2:1000000,L0.3:.1,L0.4:5.")
@@ -120,7 +122,7 @@ def test_a_link_says_what_is_done_and_is_read_back():
         ),
     ],
 )
-def test_a_link_that_is_not_understood(zero, scale, set, error, sentence):
+def test_a_malformed_link_is_refused(zero, scale, set, error, sentence):
     with pytest.raises(error) as raised:
         Interventions.parse(zero, scale, set)
     assert sentence in str(raised.value)
@@ -165,13 +167,13 @@ def test_about(tokenizer):
 
 
 @pytest.mark.parametrize("name", tiny.sweep(tiny.TABLE))
-def test_every_model_can_say_what_it_is(name, tokenizer):
+def test_about_describes_every_model(name, tokenizer):
     about = live_of(name, None if name == "vit" else tokenizer).about()
     assert about.can_generate == (name in WRITERS)
     assert (about.lens is None) == (name == "vit")
 
 
-def test_a_lens_that_is_not_there(tokenizer):
+def test_an_unknown_lens_is_refused(tokenizer):
     with pytest.raises(LensError, match="There is no lens 'best'"):
         live_of("llama", tokenizer, lens="best")
 
@@ -188,13 +190,13 @@ def test_coefficients_are_those_of_one_trace_a_sentence(name, bos, tokenizer):
     sentences = [tokenizer.encode(word, add_special_tokens=False) for word in words]
     traces = [live.model.trace(inputs_of(live.model, word, bos=bos)) for word in words]
     for memory in (Memory(0, 5), Memory(live.model.layers - 1, live.model.memories[-1] - 1)):
-        found = plain(live.coefficients(memory, [*sentences, []]))
-        for sentence, trace, heard in zip(sentences, traces, found, strict=False):
+        coefficients = plain(live.coefficients(memory, [*sentences, []]))
+        for sentence, trace, per_token in zip(sentences, traces, coefficients, strict=False):
             expected = trace.coefficients[memory.layer][0, -len(sentence) :, memory.memory].tolist()
-            assert heard == pytest.approx(expected, rel=1e-4, abs=1e-5)
-        assert found[-1] == []
+            assert per_token == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        assert coefficients[-1] == []
         typed = live.text_coefficients(memory, words[0])
-        assert typed.coefficients == pytest.approx(found[0], rel=1e-4, abs=1e-5)
+        assert typed.coefficients == pytest.approx(coefficients[0], rel=1e-4, abs=1e-5)
         assert "".join(typed.tokens) == "The␣cat"
 
 
@@ -228,12 +230,12 @@ def test_sentences_of_many_lengths_are_one_pass_of_a_causal_model(name, tokenize
     plain = live.coefficients(memory, [*sentences[::-1], []])
     assert len(shapes) == 1 + 15
     assert [len(row) for row in padded] == [*range(15, 0, -1), 0]
-    for one, other in zip(padded, plain, strict=True):
-        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+    for padded_row, plain_row in zip(padded, plain, strict=True):
+        assert padded_row == pytest.approx(plain_row, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "t5"])
-def test_a_model_that_sees_what_follows_is_never_padded(name, tokenizer, monkeypatch):
+def test_a_bidirectional_model_is_never_padded(name, tokenizer, monkeypatch):
     live = live_of(name, tokenizer)
     assert not live.model.causal
     shapes = count_passes(live, monkeypatch)
@@ -241,7 +243,7 @@ def test_a_model_that_sees_what_follows_is_never_padded(name, tokenizer, monkeyp
     assert len(shapes) == 6
 
 
-def test_no_other_batches_take_less_time():
+def test_padded_batches_take_the_least_time():
     def time_of(batches):
         return sum(prompt._PASS + len(batch) * max(batch) for batch in batches)
 
@@ -274,15 +276,15 @@ def test_coefficients_are_those_of_a_study(name, tokenizer, tmp_path):
     live = Live(model, bos=study.settings["bos"])
     for memory in {(row["layer"], row["memory"]) for row in rows if row["memory"] in (1, 8)}:
         mine = [row for row in rows if (row["layer"], row["memory"]) == memory]
-        found = live.coefficients(Memory(*memory), [tokens[row["sentence"]] for row in mine])
-        for row, heard in zip(mine, found, strict=True):
-            assert heard[row["position"]] == pytest.approx(row["coefficient"], rel=1e-4)
-            assert max(heard) == pytest.approx(row["coefficient"], rel=1e-4)
+        coefficients = live.coefficients(Memory(*memory), [tokens[row["sentence"]] for row in mine])
+        for row, per_token in zip(mine, coefficients, strict=True):
+            assert per_token[row["position"]] == pytest.approx(row["coefficient"], rel=1e-4)
+            assert max(per_token) == pytest.approx(row["coefficient"], rel=1e-4)
 
 
-def test_the_pass_ends_with_the_memory(tokenizer):
+def test_the_forward_pass_stops_at_the_memorys_layer(tokenizer):
     live = live_of("llama", tokenizer)
-    assert live.model.causal  # found out once, by passes of its own
+    assert live.model.causal  # determined once, by separate passes
     ran = []
     for number, block in enumerate(live.model.model.model.layers):
         block.register_forward_hook(lambda *_, number=number: ran.append(number))
@@ -290,7 +292,7 @@ def test_the_pass_ends_with_the_memory(tokenizer):
     assert ran == [0]
 
 
-def test_memories_and_texts_that_are_not_there(tokenizer):
+def test_unknown_memories_and_invalid_texts_are_refused(tokenizer):
     live = live_of("llama", tokenizer, tokens=6)
     with pytest.raises(MemoryNameError, match="There is no memory L0.22. Layer 0 has memories 0 to 21."):
         live.coefficients(Memory(0, 22), [[5]])
@@ -324,13 +326,13 @@ def test_similar_memories_have_the_highest_cosines(name, tokenizer, monkeypatch)
     names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
     cosines = torch.nn.functional.cosine_similarity(rows[names.index("L1.3")], rows)
     order = [i for i in cosines.argsort(descending=True).tolist() if names[i] != "L1.3"][:10]
-    found = live.similar(Memory(1, 3))
-    plain(found)
-    assert [one.memory for one in found] == [names[i] for i in order]
-    assert [one.cosine for one in found] == pytest.approx(cosines[order].tolist(), abs=1e-5)
+    similar = live.similar(Memory(1, 3))
+    plain(similar)
+    assert [match.memory for match in similar] == [names[i] for i in order]
+    assert [match.cosine for match in similar] == pytest.approx(cosines[order].tolist(), abs=1e-5)
 
 
-def test_a_value_of_nothing_is_like_none(tokenizer):
+def test_a_zero_value_has_no_similar_memories(tokenizer):
     live = live_of("llama", tokenizer)
     with torch.no_grad():
         live.model.model.model.layers[0].mlp.down_proj.weight[:, 4] = 0
@@ -391,15 +393,19 @@ def test_the_distribution_is_the_models_own_before_and_after(name, tokenizer):
         1 + int((before > before[id]).sum()) for id in ids
     ]
     assert ids == sorted(ids, key=lambda id: -after[id])
-    assert [(one.name, one.change, one.number) for one in reading.interventions] == [
+    assert [
+        (intervention.name, intervention.change, intervention.number) for intervention in reading.interventions
+    ] == [
         ("L0.3", "zero", None),
         ("L1.2", "zero", None),
         ("L0.4", "scale", -2.5),
         ("L1.7", "set", 1.5),
     ]
-    for one in reading.interventions:
-        memory = Memory.parse(one.name)
-        assert one.coefficient == pytest.approx(traced.coefficients[memory.layer][0, 4, memory.memory].item(), rel=1e-4)
+    for intervention in reading.interventions:
+        memory = Memory.parse(intervention.name)
+        assert intervention.coefficient == pytest.approx(
+            traced.coefficients[memory.layer][0, 4, memory.memory].item(), rel=1e-4
+        )
 
 
 def test_without_interventions_there_is_no_after(tokenizer):
@@ -423,9 +429,9 @@ def test_steps_are_of_the_run_with_the_interventions(tokenizer):
     reading = live.prompt(TEXT, interventions=CHANGED, memories=22)
     with live.model.edit(**EDIT):
         assert reading.steps == trace_prediction(live.model, TEXT, memories=22).steps
-    held = {one.memory: one.coefficient for step in reading.steps for one in step.memories}
-    assert held["L0.3"] == 0
-    assert held["L1.7"] == 1.5
+    coefficients = {memory.memory: memory.coefficient for step in reading.steps for memory in step.memories}
+    assert coefficients["L0.3"] == 0
+    assert coefficients["L1.7"] == 1.5
 
 
 WIDE = {"zero": ["L0.3"], "scale": {"L1": -2.5}, "set": {"L0.7": 1.5}}
@@ -447,7 +453,7 @@ def test_whole_layers_and_positions_are_those_of_an_edit(name, positions, tokeni
         expected[ids].tolist(), rel=1e-3, abs=1e-7
     )
     assert reading.positions == (at and sorted(position % len(reading.ids) for position in at))
-    assert {one.name: one.coefficient is None for one in reading.interventions}["L1"]
+    assert {intervention.name: intervention.coefficient is None for intervention in reading.interventions}["L1"]
     if name in PRE_NORM:
         why = live.why(TEXT, interventions=interventions, a="a", b="b")
         assert why.difference == pytest.approx((logits[why.a.id] - logits[why.b.id]).item(), rel=1e-3, abs=1e-4)
@@ -459,15 +465,15 @@ def test_text_is_generated_with_interventions_at_positions_of_the_prompt(name, p
     live = live_of(name, tokenizer)
     length = len(TEXT) + 1
     at = [int(position) % length for position in positions.split(",")]
-    made = live.generate(
+    generated = live.generate(
         TEXT, interventions=Interventions.parse("L0.3", "L1:-2.5", "L0.7:1.5", positions), new_tokens=8
     )
     with live.model.edit(**WIDE, positions=at):
-        assert made.after == greedy(live.model, TEXT, 8)
-    assert made.before == greedy(live.model, TEXT, 8)
+        assert generated.after == greedy(live.model, TEXT, 8)
+    assert generated.before == greedy(live.model, TEXT, 8)
 
 
-def test_positions_that_are_not_there(tokenizer):
+def test_unknown_positions_are_refused(tokenizer):
     live = live_of("llama", tokenizer)
     wrong = Interventions.parse("L0", positions="40")
     for ask in (live.prompt, live.generate, live.memories):
@@ -508,9 +514,9 @@ def test_numbers_that_are_not_finite_are_refused(tokenizer):
     live = live_of("llama", tokenizer)
     live.model.model.half()
     many = Interventions(set=tuple((Target(0, i), 1e6) for i in range(22)))
-    for asked in (live.prompt, lambda *given, **named: live.why(*given, a="a", b="b", **named)):
+    for ask in (live.prompt, lambda *args, **kwargs: live.why(*args, a="a", b="b", **kwargs)):
         with pytest.raises(CoefficientError, match="finite numbers in layer 0.*Intervene with smaller numbers"):
-            asked(TEXT, interventions=many)
+            ask(TEXT, interventions=many)
 
 
 def test_models_that_cannot_be_read(tokenizer):
@@ -520,9 +526,9 @@ def test_models_that_cannot_be_read(tokenizer):
     with pytest.raises(InputError, match="has no tokenizer"):
         live_of("llama", None).prompt(TEXT)
     headless = make_memory_model(tiny.make("gpt2").transformer, tokenizer)
-    for asked in (Live(headless, bos=True).prompt, lambda text: Live(headless, bos=True).why(text, a="a", b="b")):
+    for ask in (Live(headless, bos=True).prompt, lambda text: Live(headless, bos=True).why(text, a="a", b="b")):
         with pytest.raises(LensError, match="has no unembedding"):
-            asked(TEXT)
+            ask(TEXT)
 
 
 # --- why ---
@@ -552,9 +558,9 @@ def test_a_layers_memories_add_up_to_its_update(name, tokenizer):
     live = live_of(name, tokenizer)
     why = live.why(TEXT, a="a", b="b", count=1000)
     pushes = {}
-    for one in why.memories:
-        layer = Memory.parse(one.memory).layer
-        pushes[layer] = pushes.get(layer, 0) + one.push
+    for row in why.memories:
+        layer = Memory.parse(row.memory).layer
+        pushes[layer] = pushes.get(layer, 0) + row.push
     assert [pushes[layer.layer] for layer in why.layers] == pytest.approx(
         [layer.ff for layer in why.layers], rel=1e-3, abs=1e-5
     )
@@ -575,8 +581,8 @@ def test_pushes_are_what_the_weights_say(name, tokenizer):
     centred = name != "llama"
     size = (state - state.mean() if centred else state).square().mean().add(1e-6 if name == "llama" else 1e-5).sqrt()
     apart = own.lm_head.weight[why.a.id] - own.lm_head.weight[why.b.id]
-    for one in why.memories:
-        memory = Memory.parse(one.memory)
+    for row in why.memories:
+        memory = Memory.parse(row.memory)
         value = {
             "llama": lambda i, j: own.model.layers[i].mlp.down_proj.weight[:, j],
             "gpt2": lambda i, j: own.transformer.h[i].mlp.c_proj.weight[j],
@@ -584,15 +590,15 @@ def test_pushes_are_what_the_weights_say(name, tokenizer):
         }[name](*memory)
         m = trace.coefficients[memory.layer][0, -1, memory.memory]
         direction = (value - value.mean() if centred else value) * norm.weight
-        assert one.push == pytest.approx((m * (direction @ apart) / size).item(), rel=1e-3, abs=1e-6)
-        assert one.coefficient == pytest.approx(m.item(), rel=1e-4, abs=1e-7)
+        assert row.push == pytest.approx((m * (direction @ apart) / size).item(), rel=1e-3, abs=1e-6)
+        assert row.coefficient == pytest.approx(m.item(), rel=1e-4, abs=1e-7)
     assert len(why.memories) == 66
-    sizes = [abs(one.push) for one in why.memories]
+    sizes = [abs(row.push) for row in why.memories]
     assert sizes == sorted(sizes, reverse=True)
     assert live.why(TEXT, a="c", b="d", count=4).memories == why.memories[:4]
-    # Promoted, with the coefficient's sign, as the steps of the prompt say it.
-    stepped = {one.memory: one for step in live.prompt(TEXT, memories=22).steps for one in step.memories}
-    assert all(one.promotes == stepped[one.memory].promotes for one in why.memories if one.coefficient)
+    # The promoted tokens, given the coefficient's sign, are those of the prompt's steps.
+    stepped = {row.memory: row for step in live.prompt(TEXT, memories=22).steps for row in step.memories}
+    assert all(row.promotes == stepped[row.memory].promotes for row in why.memories if row.coefficient)
 
 
 def sizes_of(model, trace, position):
@@ -616,30 +622,30 @@ def test_memories_of_all_layers_are_ranked_as_a_plain_loop_ranks_them(name, toke
     ranked = live.memories(TEXT, interventions=CHANGED, position=4, by="size", count=1000)
     plain(ranked)
     assert ranked.target.id == trace.logits[0, 4].argmax()
-    assert [one.size for one in ranked.memories] == pytest.approx(sorted(sizes.values(), reverse=True), rel=1e-3)
-    for one in ranked.memories:
-        layer = one.memory.split(".")[0]
+    assert [row.size for row in ranked.memories] == pytest.approx(sorted(sizes.values(), reverse=True), rel=1e-3)
+    for row in ranked.memories:
+        layer = row.memory.split(".")[0]
         whole = sum(size for memory, size in sizes.items() if memory.startswith(f"{layer}."))
-        assert one.size == pytest.approx(sizes[one.memory], rel=1e-3, abs=1e-7)
-        assert one.share_of_layer == pytest.approx(one.size / whole, rel=1e-3, abs=1e-9)
-        assert one.share_of_all == pytest.approx(one.size / everything, rel=1e-3, abs=1e-9)
+        assert row.size == pytest.approx(sizes[row.memory], rel=1e-3, abs=1e-7)
+        assert row.share_of_layer == pytest.approx(row.size / whole, rel=1e-3, abs=1e-9)
+        assert row.share_of_all == pytest.approx(row.size / everything, rel=1e-3, abs=1e-9)
     by_push = live.memories(TEXT, interventions=CHANGED, position=4, count=1000)
     assert by_push.by == "logit"
-    pushes = [abs(one.push) for one in by_push.memories]
+    pushes = [abs(row.push) for row in by_push.memories]
     assert pushes == sorted(pushes, reverse=True)
-    assert sorted(by_push.memories, key=lambda one: one.memory) == sorted(ranked.memories, key=lambda one: one.memory)
+    assert sorted(by_push.memories, key=lambda row: row.memory) == sorted(ranked.memories, key=lambda row: row.memory)
     assert live.memories(TEXT, interventions=CHANGED, position=4, count=3).memories == by_push.memories[:3]
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "olmo2", "t5", "adaptive_lm"])
 def test_pushes_on_a_token_are_what_its_logit_loses_with_the_norm_held(name, tokenizer):
-    """A − B of `why` is the difference of the pushes on A and on B; and the pushes of one layer's memories are its update's."""
+    """A − B of `why` is the difference of the pushes on A and on B."""
     live = live_of(name, tokenizer)
     why = live.why(TEXT, a="a", b="b", count=1000)
     a, b = (
-        {one.memory: one.push for one in live.memories(TEXT, target=token, count=1000).memories} for token in ("a", "b")
+        {row.memory: row.push for row in live.memories(TEXT, target=token, count=1000).memories} for token in ("a", "b")
     )
-    assert {one.memory: one.push for one in why.memories} == {
+    assert {row.memory: row.push for row in why.memories} == {
         memory: pytest.approx(a[memory] - b[memory], rel=1e-3, abs=1e-5) for memory in a
     }
     assert live.memories(TEXT, target="#9").target.id == 9
@@ -654,12 +660,12 @@ def test_the_pushes_on_a_token_are_those_of_the_weights(name, tokenizer):
     centred = (lambda v: v) if name == "llama" else (lambda v: v - v.mean())
     size = centred(state).square().mean().add(1e-6 if name == "llama" else 1e-5).sqrt()
     ranked = live.memories(TEXT, count=1000)
-    row = own.lm_head.weight[ranked.target.id]
-    for one in ranked.memories:
-        memory = Memory.parse(one.memory)
+    unembedding = own.lm_head.weight[ranked.target.id]
+    for row in ranked.memories:
+        memory = Memory.parse(row.memory)
         value = live.model.values(memory.layer)[memory.memory]
-        expected = one.coefficient * ((centred(value) * norm.weight) @ row) / size
-        assert one.push == pytest.approx(expected.item(), rel=1e-3, abs=1e-6)
+        expected = row.coefficient * ((centred(value) * norm.weight) @ unembedding) / size
+        assert row.push == pytest.approx(expected.item(), rel=1e-3, abs=1e-6)
     assert ranked.logit == pytest.approx(trace.logits[0, -1, ranked.target.id].item(), rel=1e-3)
 
 
@@ -670,7 +676,7 @@ def test_every_model_ranks_its_memories(name, tokenizer):
     plain(ranked)
     assert len(ranked.memories) == 5
     assert ranked.by == ("logit" if name in PRE_NORM else "size")
-    assert all((one.push is None) == (ranked.by == "size") for one in ranked.memories)
+    assert all((row.push is None) == (ranked.by == "size") for row in ranked.memories)
     if ranked.by == "size":
         assert "no memory pushes the logits directly" in ranked.note
         with pytest.raises(LensError, match="no memory pushes the logits directly"):
@@ -681,17 +687,17 @@ def test_every_model_ranks_its_memories(name, tokenizer):
 def test_with_a_negative_coefficient_the_opposite_of_the_value_is_promoted(name, tokenizer):
     live = live_of(name, tokenizer)
     lens = live.model.lens("norm")
-    rows = [one for step in live.prompt(TEXT, memories=20).steps for one in step.memories]
+    rows = [row for step in live.prompt(TEXT, memories=20).steps for row in step.memories]
     rows += [*live.memories(TEXT, count=60).memories, *live.why(TEXT, a="a", b="b", count=60).memories]
-    negative = [one for one in rows if one.coefficient < 0]
+    negative = [row for row in rows if row.coefficient < 0]
     assert len(negative) > 20
-    for one in rows:
-        memory = Memory.parse(one.memory)
-        read = lens.values(memory.layer, [memory.memory])[0] * (-1 if one.coefficient < 0 else 1)
-        assert one.promotes == [spelling(tokenizer, token) for token in read.topk(3).indices.tolist()]
+    for row in rows:
+        memory = Memory.parse(row.memory)
+        logits = lens.values(memory.layer, [memory.memory])[0] * (-1 if row.coefficient < 0 else 1)
+        assert row.promotes == [spelling(tokenizer, token) for token in logits.topk(3).indices.tolist()]
 
 
-def test_a_cap_is_taken_off_and_told(tokenizer):
+def test_a_logit_cap_is_removed_and_noted(tokenizer):
     live = live_of("gemma2", tokenizer)
     why = live.why(TEXT, a="a", b="b")
     assert why.note == "This model caps its logits at ±7; the pushes add up to the difference before the cap."
@@ -747,10 +753,12 @@ def words():
         "Ġis",
     ]
     merges = [("a", "r"), ("i", "s"), ("ar", "is"), ("P", "aris"), ("Ġ", "Paris"), ("Ġ", "is")]
-    made = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(pieces)}, merges=merges, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    tokenizer = Tokenizer(
+        models.BPE(vocab={token: i for i, token in enumerate(pieces)}, merges=merges, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
 
 
 def test_tokens_are_named_by_text_or_id(words):
@@ -779,10 +787,10 @@ def test_a_space_is_put_in_front_where_the_text_alone_is_no_token():
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(
+    tokenizer = Tokenizer(
         models.BPE(vocab={"<s>": 0, "a": 1, "b": 2, " ": 3, " a": 4, " ab": 5}, merges=[(" ", "a"), (" a", "b")])
     )
-    live = live_of("llama", PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>"))
+    live = live_of("llama", PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>"))
     why = live.why("ab", a="ab", b="a")
     assert (why.a.asked, why.a.id, why.a.token) == ("ab", 5, "␣ab")
     assert why.b.id == 1
@@ -792,13 +800,13 @@ def test_a_spelling_that_several_tokens_share_is_refused_with_their_ids():
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    made = Tokenizer(
+    tokenizer = Tokenizer(
         models.BPE(vocab={"<s>": 0, "a": 1, "b": 2, " ": 3, " a": 4, "␣a": 5, "␣": 6}, merges=[(" ", "a")])
     )
-    live = live_of("llama", PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>"))
-    for asked in ("␣a", " a"):
+    live = live_of("llama", PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>"))
+    for text in ("␣a", " a"):
         with pytest.raises(InputError, match="'␣a' is the spelling of 2 tokens: #4, #5. Name one by its id."):
-            live.why("ab", a=asked, b="b")
+            live.why("ab", a=text, b="b")
     assert live.why("ab", a="#5", b="b").a.token == "␣a"
 
 
@@ -807,16 +815,16 @@ def test_a_spelling_that_several_tokens_share_is_refused_with_their_ids():
 
 @torch.no_grad()
 def greedy(model, text, count, *, ends=(3,)):
-    """One full pass a token, no cache."""
+    """One full pass per token, without a cache."""
     ids = torch.tensor([[2, *model.tokenizer.encode(text, add_special_tokens=False)]])
-    made = torch.full((1, 1), model.model.config.decoder_start_token_id) if is_pair(model) else ids
-    start = made.shape[1]
+    sequence = torch.full((1, 1), model.model.config.decoder_start_token_id) if is_pair(model) else ids
+    start = sequence.shape[1]
     for _ in range(count):
-        given = {"input_ids": ids, "decoder_input_ids": made} if is_pair(model) else {"input_ids": made}
-        made = torch.cat([made, model.model(**given, use_cache=False).logits[:, -1:].argmax(-1)], 1)
-        if made[0, -1] in ends:
+        inputs = {"input_ids": ids, "decoder_input_ids": sequence} if is_pair(model) else {"input_ids": sequence}
+        sequence = torch.cat([sequence, model.model(**inputs, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+        if sequence[0, -1] in ends:
             break
-    return [spelling(model.tokenizer, token) for token in made[0, start:].tolist()]
+    return [spelling(model.tokenizer, token) for token in sequence[0, start:].tolist()]
 
 
 def hostile(model):
@@ -833,16 +841,16 @@ def hostile(model):
 
 @pytest.mark.parametrize("name", tiny.sweep(WRITERS))
 def test_generated_text_is_greedy(name, tokenizer, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that its warnings are heard here
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # so that caplog sees its warnings
     live = Live(make_memory_model(hostile(tiny.make(name)), tokenizer), bos=True)
-    held = copy.deepcopy(live.model.model.generation_config.to_dict())
-    made = live.generate(TEXT, interventions=CHANGED, new_tokens=12)
-    plain(made)
-    assert made.before == greedy(live.model, TEXT, 12)
+    config = copy.deepcopy(live.model.model.generation_config.to_dict())
+    generated = live.generate(TEXT, interventions=CHANGED, new_tokens=12)
+    plain(generated)
+    assert generated.before == greedy(live.model, TEXT, 12)
     with live.model.edit(**EDIT):
-        assert made.after == greedy(live.model, TEXT, 12)
+        assert generated.after == greedy(live.model, TEXT, 12)
     assert live.generate(TEXT, new_tokens=12).after is None
-    assert live.model.model.generation_config.to_dict() == held
+    assert live.model.model.generation_config.to_dict() == config
     assert not [record for record in caplog.records if record.name.startswith("transformers.generation")]
 
 
@@ -853,11 +861,11 @@ def test_text_ends_at_eos(listed, tokenizer):
     assert len(set(whole[:5])) > 1
     last = tokenizer.convert_tokens_to_ids(whole[4])
     live.model.model.generation_config.eos_token_id = [60, last] if listed else last
-    made = live.generate(TEXT, new_tokens=12).before
-    assert made == whole[: whole.index(whole[4]) + 1]
+    generated = live.generate(TEXT, new_tokens=12).before
+    assert generated == whole[: whole.index(whole[4]) + 1]
 
 
-def test_what_cannot_be_generated(tokenizer):
+def test_invalid_generation_requests_are_refused(tokenizer):
     for name in ("bert", "modernbert"):
         with pytest.raises(InputError, match="ForMaskedLM does not generate text. Expected a language model"):
             live_of(name, tokenizer).generate(TEXT, new_tokens=3)
@@ -886,13 +894,13 @@ def test_promoters_are_ranked_as_all_values_read_whole(name, lens, tokenizer, mo
     names = [f"L{i}.{j}" for i, count in enumerate(live.model.memories) for j in range(count)]
     above = logits[:, token] - logits.mean(-1)
     order = above.argsort(descending=True, stable=True)[:10].tolist()
-    found = live.promoters(f"#{token}", count=10)
-    plain(found)
-    assert (found.token.id, found.memories, found.vocabulary) == (token, len(names), logits.shape[1])
-    assert [row.memory for row in found.rows] == [names[i] for i in order]
-    assert [row.logit for row in found.rows] == pytest.approx(above[order].tolist(), rel=1e-4, abs=1e-5)
-    assert [row.rank for row in found.rows] == [int((logits[i] > logits[i, token]).sum()) + 1 for i in order]
-    assert [row.probability for row in found.rows] == pytest.approx(
+    promoters = live.promoters(f"#{token}", count=10)
+    plain(promoters)
+    assert (promoters.token.id, promoters.memories, promoters.vocabulary) == (token, len(names), logits.shape[1])
+    assert [row.memory for row in promoters.rows] == [names[i] for i in order]
+    assert [row.logit for row in promoters.rows] == pytest.approx(above[order].tolist(), rel=1e-4, abs=1e-5)
+    assert [row.rank for row in promoters.rows] == [int((logits[i] > logits[i, token]).sum()) + 1 for i in order]
+    assert [row.probability for row in promoters.rows] == pytest.approx(
         logits[order].softmax(-1)[:, token].tolist(), rel=1e-4
     )
     some = live.promoters(f"#{token}", layers=[1], count=1000)
@@ -910,14 +918,14 @@ def test_a_token_without_a_lens_or_a_name_has_no_promoters(tokenizer):
 
 
 class After:
-    """Says stop from the n-th time on that it is asked."""
+    """Returns False for the first `times` calls, then True."""
 
     def __init__(self, times):
-        self.left, self.asked = times, 0
+        self.allowed, self.calls = times, 0
 
     def __call__(self):
-        self.asked += 1
-        return self.asked > self.left
+        self.calls += 1
+        return self.calls > self.allowed
 
 
 @pytest.mark.parametrize(
@@ -933,16 +941,16 @@ class After:
         lambda live, stop: live.generate(TEXT, new_tokens=10, stop=stop),
     ],
 )
-def test_every_request_can_be_taken_back(ask, tokenizer):
+def test_every_request_can_be_cancelled(ask, tokenizer):
     live = live_of("llama", tokenizer)
     counted = After(10**9)
     ask(live, counted)
-    assert counted.asked >= 3
-    for times in range(counted.asked):
+    assert counted.calls >= 3
+    for times in range(counted.calls):
         stop = After(times)
         with pytest.raises(Stopped, match="^The request was cancelled.$"):
             ask(live, stop)
-        assert stop.asked == times + 1  # never asked again
+        assert stop.calls == times + 1  # not called again
     assert live.prompt(TEXT) == live_of("llama", tokenizer).prompt(TEXT)
 
 
@@ -957,26 +965,26 @@ def test_generation_stops_between_tokens(tokenizer):
 
 @pytest.fixture
 def often():
-    """Threads that take turns often, so that what they share is seen half done."""
-    held = sys.getswitchinterval()
+    """Switch threads often, to expose races."""
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
-    sys.setswitchinterval(held)
+    sys.setswitchinterval(interval)
 
 
 @pytest.mark.usefixtures("often")
-def test_requests_of_several_threads_do_not_meet(tokenizer):
+def test_requests_from_several_threads_do_not_interfere(tokenizer):
     live = live_of("gemma2", tokenizer)
     expected = [live.prompt(TEXT), live.prompt(TEXT, interventions=CHANGED)]
-    written_then = live.generate(TEXT, interventions=CHANGED, new_tokens=8)
+    generated = live.generate(TEXT, interventions=CHANGED, new_tokens=8)
     failed = []
 
     def ask(number):
         for _ in range(4):
-            asked = CHANGED if number % 2 else Interventions()
-            if live.prompt(TEXT, interventions=asked) != expected[number % 2]:
+            interventions = CHANGED if number % 2 else Interventions()
+            if live.prompt(TEXT, interventions=interventions) != expected[number % 2]:
                 failed.append(number)
-            if live.generate(TEXT, interventions=CHANGED, new_tokens=8) != written_then:
+            if live.generate(TEXT, interventions=CHANGED, new_tokens=8) != generated:
                 failed.append(number)
 
     def try_asking(number):
@@ -1002,8 +1010,8 @@ def test_a_real_model(wiki16):
     a, b = (f"#{choice.id}" for choice in reading.distribution[:2])
     why = live.why("The capital of France is", interventions=Interventions.parse("L3.17"), a=a, b=b)
     assert parts(why) == pytest.approx(why.difference, rel=1e-3)
-    made = live.generate("The capital of France is", new_tokens=8).before
-    assert made == greedy_real(live.model, "The capital of France is", 8)
+    generated = live.generate("The capital of France is", new_tokens=8).before
+    assert generated == greedy_real(live.model, "The capital of France is", 8)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The model answers one question at a time; who leaves is not answered."""
+"""The model answers one question at a time, and drops a question when its client leaves."""
 
 import asyncio
 import threading
@@ -26,10 +26,10 @@ def ask(queue, question, ticket="", is_disconnected=here):
 
 @pytest.fixture
 def queue():
-    made = ModelQueue(Echo)
-    made.start()
-    yield made
-    made.close()
+    queue = ModelQueue(Echo)
+    queue.start()
+    yield queue
+    queue.close()
 
 
 def test_a_question_is_answered_by_the_models_thread(queue):
@@ -45,7 +45,7 @@ def test_an_error_reaches_whoever_asked_and_the_next_is_answered(queue):
     assert ask(queue, lambda live, stop: 3) == 3
 
 
-def test_one_at_a_time_in_order(queue):
+def test_questions_are_answered_one_at_a_time_in_order(queue):
     at_work, most, order = [], [], []
 
     def work(number):
@@ -71,7 +71,7 @@ def test_a_ticket_tells_how_many_are_in_front(queue):
     places = []
 
     async def many():
-        asked = [
+        tasks = [
             asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket=f"t{i}", is_disconnected=here))
             for i in range(3)
         ]
@@ -80,13 +80,13 @@ def test_a_ticket_tells_how_many_are_in_front(queue):
         places.append(queue.status("other").ahead)
         places.append(queue.status().waiting)
         go.set()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
 
     asyncio.run(many())
     assert places == [0, 1, 2, None, 3]
 
 
-def test_who_leaves_is_not_answered_and_stops_the_model(queue):
+def test_leaving_stops_the_model(queue):
     stopped, begun = threading.Event(), threading.Event()
 
     def long(live, stop):
@@ -104,12 +104,12 @@ def test_who_leaves_is_not_answered_and_stops_the_model(queue):
     assert ask(queue, lambda live, stop: 1) == 1
 
 
-def test_who_leaves_while_waiting_is_never_asked(queue):
-    go, asked = threading.Event(), []
+def test_a_question_left_while_waiting_is_never_run(queue):
+    go, calls = threading.Event(), []
 
     async def many():
         first = asyncio.create_task(queue.ask(lambda live, stop: go.wait(5), ticket="", is_disconnected=here))
-        second = asyncio.create_task(queue.ask(lambda live, stop: asked.append(1), ticket="", is_disconnected=here))
+        second = asyncio.create_task(queue.ask(lambda live, stop: calls.append(1), ticket="", is_disconnected=here))
         await asyncio.sleep(0.05)
         second.cancel()
         await asyncio.sleep(0.05)
@@ -117,11 +117,11 @@ def test_who_leaves_while_waiting_is_never_asked(queue):
         await first
 
     asyncio.run(many())
-    assert not asked
+    assert not calls
     assert queue.status().waiting == 0
 
 
-def test_too_many_are_sent_away(queue):
+def test_a_full_queue_refuses_questions(queue):
     go, begun = threading.Event(), threading.Event()
 
     def wait(live, stop):
@@ -129,16 +129,16 @@ def test_too_many_are_sent_away(queue):
         go.wait(5)
 
     async def many():
-        asked = [asyncio.create_task(queue.ask(wait, ticket="", is_disconnected=here))]
+        tasks = [asyncio.create_task(queue.ask(wait, ticket="", is_disconnected=here))]
         await asyncio.to_thread(begun.wait, 5)
-        asked += [asyncio.create_task(queue.ask(wait, ticket="", is_disconnected=here)) for _ in range(100)]
+        tasks += [asyncio.create_task(queue.ask(wait, ticket="", is_disconnected=here)) for _ in range(100)]
         await asyncio.sleep(0.2)
         try:
             with pytest.raises(QueueFull, match="100 questions"):
                 await queue.ask(wait, ticket="", is_disconnected=here)
         finally:
             go.set()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
 
     asyncio.run(many())
 
@@ -178,7 +178,7 @@ def test_it_says_when_prompts_can_be_asked_and_prepares_each_answer_in_the_model
     assert prepared == ["model", "model"]
 
 
-def test_those_who_wait_are_told_when_the_explorer_ends():
+def test_waiting_questions_are_refused_when_the_explorer_ends():
     queue = ModelQueue(Echo)
     queue.start()
     begun = threading.Event()
@@ -203,7 +203,7 @@ def test_those_who_wait_are_told_when_the_explorer_ends():
     assert "is shutting down" in str(refused)
 
 
-def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):
+def test_stop_iteration_and_system_exit_are_ordinary_errors(queue):
     def odd(error):
         def question(live, stop):
             raise error
@@ -224,7 +224,7 @@ def test_what_ends_a_generator_or_the_program_is_an_error_here(queue):
         ask(failing, lambda live, stop: 1)
 
 
-def test_who_left_just_before_the_end_disturbs_nobody():
+def test_a_question_left_just_before_the_end_disturbs_no_other():
     queue = ModelQueue(lambda: time.sleep(0.3) or Echo())
 
     async def many():

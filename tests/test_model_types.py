@@ -44,7 +44,7 @@ def test_the_error_names_the_option_and_the_likely_type(saved):
         assert str(caught.value).endswith("Name the type: --model-type bert (in Python: model_type='bert').")
 
 
-def test_weights_in_a_pickle_tell_too(saved):
+def test_the_likely_type_is_found_from_pickled_weights_too(saved):
     folder = saved("bert")
     state = load(folder).model.state_dict()
     remove_from_config(folder, "model_type", "architectures")

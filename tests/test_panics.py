@@ -1,4 +1,4 @@
-"""Compiled code that panics over what it reads: the rest is read, what is lost is counted, and an error is one sentence."""
+"""Compiled code that panics on its input: the rest is read, what is lost is counted, and an error is one sentence."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ PANICS = "W\N{NO-BREAK SPACE}."
 
 
 class PanicException(BaseException):
-    """As pyo3 has it: no Exception."""
+    """Like pyo3's: not an Exception."""
 
 
 def panic(*_, **__):
@@ -43,7 +43,7 @@ def test_a_real_panic_becomes_an_error():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, InputError])
-def test_what_is_no_fault_of_the_text_passes(error):
+def test_errors_not_caused_by_the_text_are_passed_on(error):
     with pytest.raises(error), guarded():
         raise error
 
@@ -53,7 +53,7 @@ def cut(tokenizer, *texts):
     return cutter, [sentences for _, sentences in cutter.sentences((None, text) for text in texts)]
 
 
-def test_what_sentencex_panics_at_is_split_all_the_same(tokenizer):
+def test_text_that_makes_sentencex_panic_is_still_split(tokenizer):
     text = f"See here. By John {PANICS} Then more."
     cutter, ((*sentences,),) = cut(tokenizer, text)
     assert sentences[0].text == "See here."
@@ -113,7 +113,7 @@ class Panicking:
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
-def test_a_paragraph_that_cannot_be_tokenized_costs_itself_alone(tokenizer, is_fast):
+def test_a_paragraph_that_cannot_be_tokenized_is_the_only_one_skipped(tokenizer, is_fast):
     cutter, paragraphs = cut(Panicking(tokenizer, is_fast=is_fast), "One.", "BAD.", "Two.")
     assert [[sentence.text for sentence in sentences] for sentences in paragraphs] == [["One."], [], ["Two."]]
     assert cutter.skipped == {"paragraphs that the tokenizer could not read": 1}
@@ -131,7 +131,7 @@ def test_a_tokenizer_that_cannot_read_a_part_leaves_the_paragraph_whole(tokenize
     assert cutter.skipped == {"paragraphs that the tokenizer could not read in parts, left whole": 1}
 
 
-def test_a_study_counts_and_tells_what_could_not_be_read(tokenizer, tmp_path, monkeypatch, caplog):
+def test_a_study_counts_and_reports_what_could_not_be_read(tokenizer, tmp_path, monkeypatch, caplog):
     segment = sentencex.segment
     monkeypatch.setattr(sentencex, "segment", lambda language, text: panic() if "BAD" in text else segment("en", text))
     rows = [{"text": f"Number {letter} here. BAD {letter}. More {letter}."} for letter in "abc"]

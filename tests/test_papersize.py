@@ -22,7 +22,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(study):
-    """The explorer as `ffscope serve` starts it; how long its first page took, and who asks it."""
+    """The explorer as `ffscope serve` starts it: the seconds until its first page, and a client."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "ffscope", "serve", str(study.folder), "--no-model", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -40,7 +40,7 @@ def served(study):
 
 
 def _wait_until_held(client):
-    """Until two answers in a row are quick: the tables are in memory then."""
+    """Wait until two responses in a row are quick: the tables are in memory then."""
     end, quick = time.monotonic() + _READY, 0
     while quick < 2 and time.monotonic() < end:
         quick = quick + 1 if _best(client, "/search.json?trigger=zz", 1) < SEARCH else 0
@@ -48,7 +48,7 @@ def _wait_until_held(client):
 
 
 def _best(client, path, times=5):
-    """The quickest of some answers: a machine may have other work."""
+    """The fastest of several responses, since the machine may be busy."""
     took = []
     for _ in range(times):
         start = time.perf_counter()
@@ -75,13 +75,13 @@ def test_pages_answer_within_a_tenth_of_a_second(served, path):
     assert _best(served[1], path) < PAGE
 
 
-@pytest.mark.parametrize("asked", f"{WORDS} {MEASURES}".split())
-def test_search_answers_within_three_tenths(served, asked):
-    assert _best(served[1], f"/search.json?{asked}") < SEARCH
+@pytest.mark.parametrize("query", f"{WORDS} {MEASURES}".split())
+def test_search_answers_within_three_tenths(served, query):
+    assert _best(served[1], f"/search.json?{query}") < SEARCH
 
 
 def test_frequent_words_too(served, study):
-    """The words of nearly every sentence."""
+    """Words that are in nearly every sentence."""
     import pyarrow.parquet as pq
 
     words = pq.read_table(study.path("vocabulary.parquet")).slice(0, 3)["text"].to_pylist()

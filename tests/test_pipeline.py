@@ -1,4 +1,4 @@
-"""A whole study in one call: what it leaves, what it leaves out, and that it goes on where it was stopped."""
+"""A whole study in one call: what it writes, what it leaves out, and that it resumes after an interruption."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ from studies import make_study, undrawn, write_corpus
 
 SEARCHING = SearchOptions(top=6)
 STAGES = [stage.name for stage in stages_in_run()]
-ASKED = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
+STAGE_OPTIONS = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
 
 
 def digests(folder):
@@ -51,7 +51,7 @@ def accounts(folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_figures():
-    """They are tested with the report."""
+    """Figures are tested with the report."""
     with undrawn():
         yield
 
@@ -80,7 +80,7 @@ def test_stage_by_stage_is_the_same_study(whole, model, tmp_path):
     reading = CorpusOptions(whole.settings["corpus"])
     triggers(model, reading, tmp_path / "study", search=SEARCHING)
     for stage in STAGES:
-        analyse(stage, model, tmp_path / "study", **ASKED)
+        analyse(stage, model, tmp_path / "study", **STAGE_OPTIONS)
     expected = digests(whole.folder)
     for name, digest in digests(tmp_path / "study").items():
         assert digest == expected[name], name
@@ -100,42 +100,42 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("after", [1, 6, 11, 16, 22])
 def test_a_run_stopped_anywhere_ends_with_the_same_files(whole, model, tmp_path, after):
-    told = 0
+    calls = 0
 
     def stop(_):
-        nonlocal told
-        told += 1
-        if told == after:
+        nonlocal calls
+        calls += 1
+        if calls == after:
             raise Stop
 
     reading = CorpusOptions(whole.settings["corpus"])
     with pytest.raises(Stop):
-        run(model, reading, tmp_path / "study", search=SEARCHING, progress=stop, **ASKED)
-    run(model, reading, tmp_path / "study", search=SEARCHING, **ASKED)
+        run(model, reading, tmp_path / "study", search=SEARCHING, progress=stop, **STAGE_OPTIONS)
+    run(model, reading, tmp_path / "study", search=SEARCHING, **STAGE_OPTIONS)
     assert digests(tmp_path / "study") == digests(whole.folder)
     assert accounts(tmp_path / "study") == accounts(whole.folder)
 
 
 def test_other_numbers_than_the_studys_are_refused(whole, model):
-    for stage, asked in (
+    for stage, options in (
         ("mutation", {"mutation_memories": 5}),
         ("values", {"lens": "raw"}),
         ("refinement", {"examples": 9}),
     ):
-        with pytest.raises(StudyError, match=f"is a study with settings {next(iter(asked))} = "):
-            analyse(stage, model, whole.folder, **asked)
+        with pytest.raises(StudyError, match=f"is a study with settings {next(iter(options))} = "):
+            analyse(stage, model, whole.folder, **options)
 
 
-def test_a_slip_is_noticed_before_the_search(model, tmp_path):
+def test_invalid_options_are_noticed_before_the_search(model, tmp_path):
     reading = CorpusOptions(str(write_corpus(tmp_path / "corpus.jsonl")))
-    for asked, error in (
+    for options, error in (
         ({"exampels": 3}, InputError),
         ({"examples": 0}, InputError),
         ({"lens": "nrom"}, LensError),
         ({"pattern_triggers": 2}, InputError),
     ):
-        with pytest.raises(error, match=next(iter(asked.keys() if error is InputError else asked.values()))):
-            run(model, reading, tmp_path / "study", **asked)
+        with pytest.raises(error, match=next(iter(options.keys() if error is InputError else options.values()))):
+            run(model, reading, tmp_path / "study", **options)
         assert not (tmp_path / "study").exists()
 
 
@@ -147,7 +147,7 @@ def test_a_table_that_is_gone_is_made_again(whole, model, tmp_path):
     assert digests(copy) == digests(whole.folder)
 
 
-def test_what_is_not_asked_for_is_the_studys_own_or_the_papers(whole):
+def test_defaults_are_the_studys_settings_or_the_papers(whole):
     options = options_of(whole, {"lens": None})
     assert options(LensOptions) == LensOptions("norm")
     assert options(ExampleOptions) == ExampleOptions(40)
@@ -221,7 +221,7 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
         triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=SEARCHING)
 
 
-def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
+def test_the_time_budget_is_measured_once(model, tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
 
     def search(pace, progress=no_progress):
@@ -235,7 +235,7 @@ def test_what_the_time_allows_is_measured_once(model, tmp_path, monkeypatch):
 
     with pytest.raises(Stop):
         search(100.0, stop)
-    assert search(5.0).manifest["stages"]["triggers"]["prefixes"] > 800  # as planned, not at the pace of the second
+    assert search(5.0).manifest["stages"]["triggers"]["prefixes"] > 800  # as first planned
 
 
 def test_enough_minutes_search_everything(model, tmp_path):
@@ -260,14 +260,19 @@ def command(*words):
 
 def test_the_command_makes_a_study_and_says_what_it_shows(saved, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
-    asked = [part for name, number in ASKED.items() for part in (f"--{name.replace('_', '-')}", number)]
-    said = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *asked)
-    assert len(re.findall("^• ", said, re.MULTILINE)) == 9
-    assert f"{tmp_path / 'study' / 'report.html'}" in said
+    options = [part for name, number in STAGE_OPTIONS.items() for part in (f"--{name.replace('_', '-')}", number)]
+    output = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *options)
+    assert len(re.findall("^• ", output, re.MULTILINE)) == 9
+    assert f"{tmp_path / 'study' / 'report.html'}" in output
     by_stage = tmp_path / "by-stage"
     command("triggers", saved, "--corpus", corpus, "--out", by_stage, "--top", 6)
     for stage in STAGES:
-        of_stage = {"mutation": asked[2:6], "composition": asked[:2], "refinement": asked[:2], "patterns": asked[6:]}
+        of_stage = {
+            "mutation": options[2:6],
+            "composition": options[:2],
+            "refinement": options[:2],
+            "patterns": options[6:],
+        }
         numbers = of_stage.get(stage, [])
         assert f"{stage}.parquet" in command(stage, by_stage, *numbers)
     assert "report.html" in command("report", by_stage)
@@ -293,7 +298,7 @@ def test_another_model_is_refused(saved, tokenizer, tmp_path):
     assert not (tmp_path / "study" / "values.parquet").exists()
 
 
-def test_a_stage_before_its_time_says_which_comes_first(saved, tmp_path):
+def test_a_stage_run_too_early_says_which_comes_first(saved, tmp_path):
     result = CliRunner().invoke(app, ["values", str(tmp_path / "nothing")])
     assert isinstance(result.exception, StudyError)
     corpus = write_corpus(tmp_path / "corpus.jsonl")

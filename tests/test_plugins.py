@@ -28,7 +28,7 @@ from ffscope.study.schemas import SCHEMAS
 from studies import make_study
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
-# All that the tests ask of the environment with the plugin, in one process.
+# Everything that the tests run in the environment with the plugin, in one process.
 LOOK = """
 import json, sys
 from contextlib import nullcontext
@@ -54,7 +54,7 @@ print(json.dumps({{"outputs": outputs, "pages": pages, "about": about, "found": 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """An environment with the plugin and ffscope, made without the network; all else is this environment's own."""
+    """An environment with the plugin and ffscope, made without the network; all other packages are this environment's."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(folder, system_site_packages=False, with_pip=False)
     own = next(folder.glob("lib/python*/site-packages"))
@@ -111,7 +111,7 @@ def expected_shares(study):
 
 
 def test_an_installed_stage_is_everywhere(installed, study):
-    top_help, stage_help, wrote, _, found, listed, _ = installed["outputs"]
+    top_help, stage_help, wrote, _, search_output, listed, _ = installed["outputs"]
     assert "documents" in top_help
     assert "largest share of a memory's triggers" in stage_help
     assert "one_document.parquet" in wrote
@@ -120,7 +120,7 @@ def test_an_installed_stage_is_everywhere(installed, study):
     assert shares == pytest.approx(expected_shares(study))
     assert "Triggers of a memory that come from one document" in study.path("report.html").read_text()
     assert "one_document" in json.loads(study.path("summary.json").read_text())
-    best = json.loads(found)["rows"][0]["measures"]["one_document"]
+    best = json.loads(search_output)["rows"][0]["measures"]["one_document"]
     assert best == pytest.approx(max(shares.values()))
     assert "one_document" in listed
 
@@ -145,13 +145,13 @@ def test_a_run_includes_an_installed_stage(installed):
 
 
 class Point(EntryPoint):
-    """An entry point that gives what a test says."""
+    """An entry point that loads what a test defines."""
 
     def load(self):
-        given = GIVEN[self.value]
-        if isinstance(given, Exception):
-            raise given
-        return given
+        loaded = ENTRY_POINTS[self.value]
+        if isinstance(loaded, Exception):
+            raise loaded
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Second:
 
 
 def fresh(*measures, name="fresh", source="mine", column="int32", **more):
-    """A stage that fits, but for what a test says."""
+    """A valid stage, except for what a test changes."""
     table = Table("mine", "memory", (Column("layer", column),))
     return Stage(
         **{
@@ -181,12 +181,12 @@ def fresh(*measures, name="fresh", source="mine", column="int32", **more):
 
 
 def measure(name, kind="real", **more):
-    made = Measure(name, "M", "real", "mine.layer", "M", **more)
-    object.__setattr__(made, "kind", kind)  # of any kind, which the tests' checker of types would not let pass
-    return made
+    instance = Measure(name, "M", "real", "mine.layer", "M", **more)
+    object.__setattr__(instance, "kind", kind)  # of any kind, also those that the tests' type checker rejects
+    return instance
 
 
-GIVEN = {
+ENTRY_POINTS = {
     "broken": RuntimeError("no such <thing>"),
     "other": "a text",
     "taken": fresh(name="values"),
@@ -284,7 +284,7 @@ UNFINISHED = Figure(
 """
 
 
-def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkeypatch, request, caplog):
+def test_a_stage_that_fails_does_not_stop_the_others(tokenizer, tmp_path, monkeypatch, request, caplog):
     (tmp_path / "broken_stage.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
     table = Table("watching", "example", (Column("example", "int32"),))
@@ -310,7 +310,7 @@ def test_a_stage_that_fails_costs_a_run_itself_alone(tokenizer, tmp_path, monkey
     assert {"broken", "bare", "odd"}.isdisjoint(json.loads(study.path("summary.json").read_text()))
 
 
-def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(study, monkeypatch, caplog):
+def test_measures_may_be_expressions_and_a_broken_one_is_left_out(study, monkeypatch, caplog):
     """Bare comparisons and whole decimals are what people write; a column that is not there must not cost the others."""
     table = Table("memories", "memory", ())
     over = (
@@ -327,9 +327,9 @@ def test_a_measure_is_an_expression_of_its_own_and_a_broken_one_costs_itself(stu
     with reading(study.folder) as tables:
         monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
         fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
-        found = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
-        assert found.count == list(fired.values()).count(False)
-        assert all("lost" not in match.measures for match in found.rows)
-        assert {type(match.measures["half"]) for match in found.rows} <= {float}
+        results = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
+        assert results.count == list(fired.values()).count(False)
+        assert all("lost" not in match.measures for match in results.rows)
+        assert {type(match.measures["half"]) for match in results.rows} <= {float}
         assert 0 <= layer_rows(tables)[0]["often"] <= 1
     assert "The measure lost of the stage triggers_too is left out" in caplog.text

@@ -1,4 +1,4 @@
-"""What others see of a study: names, and nothing of where things are on this machine."""
+"""Others see the names of a study's sources, and no paths of this machine."""
 
 import json
 import shutil
@@ -47,7 +47,7 @@ def test_the_name_of_a_source_is_its_last_part(source, name):
     assert public_name(source, hub=True) == name
 
 
-def test_a_text_is_no_hubs_and_a_folder_that_is_there_is_none_either(tmp_path, monkeypatch):
+def test_a_text_and_an_existing_folder_are_not_from_the_hub(tmp_path, monkeypatch):
     assert public_name("secret/mails.jsonl") == "mails.jsonl"
     assert public_name("secret/model", hub=True) == "secret/model"
     (tmp_path / "secret" / "model").mkdir(parents=True)
@@ -57,10 +57,10 @@ def test_a_text_is_no_hubs_and_a_folder_that_is_there_is_none_either(tmp_path, m
 
 @pytest.fixture(scope="module")
 def secret(explored, tmp_path_factory):
-    """A study whose every source lies in a folder that nobody need know of, and whose stages say so."""
+    """A study whose sources are all in a private folder, which its stages mention."""
     folder = tmp_path_factory.mktemp("secret")
-    made = copy_of(explored, folder)
-    manifest = json.loads((made.folder / "study.json").read_text())
+    copy = copy_of(explored, folder)
+    manifest = json.loads((copy.folder / "study.json").read_text())
     manifest["model"]["source"] = str(folder / "model")
     manifest["corpus"]["source"] = manifest["settings"]["corpus"] = str(folder / "mails.jsonl")
     manifest["settings"]["held_out"] = "../secret/held.jsonl"
@@ -69,36 +69,36 @@ def secret(explored, tmp_path_factory):
     labels = {"done": True, "seconds": 1.0, "tokens_per_second": None, "endpoint": "http://secret.internal/v1"}
     manifest["stages"]["labels"] = {**labels, "model": str(folder / "llama")}
     manifest["stages"]["mutation"] = {"done": False, "why": f"{folder / 'model'}/config.json is not there."}
-    (made.folder / "study.json").write_text(json.dumps(manifest))
-    with Study.adding(made.folder) as study:
+    (copy.folder / "study.json").write_text(json.dumps(manifest))
+    with Study.adding(copy.folder) as study:
         write_report(study)
-    return made.folder
+    return copy.folder
 
 
-def says_no_place(text, folder):
+def hides_paths(text, folder):
     assert str(folder.parent) not in text
     assert "secret" not in text
 
 
-def test_the_report_says_names_alone(secret):
+def test_the_report_shows_only_names(secret):
     text = (secret / "report.html").read_text()
-    says_no_place(text, secret)
+    hides_paths(text, secret)
     assert "mails.jsonl" in text
     assert "held.jsonl" in text
     assert "model/config.json is not there." in text
     for file in (secret / "figures").iterdir():
         assert str(secret.parent).encode() not in file.read_bytes(), file.name
-    says_no_place((secret / "summary.json").read_text(), secret)
+    hides_paths((secret / "summary.json").read_text(), secret)
 
 
-def test_an_export_says_names_alone(secret, tmp_path):
+def test_an_export_shows_only_names(secret, tmp_path):
     export(secret, tmp_path / "site", names="L0.3")
     for file in (tmp_path / "site").rglob("*"):
         if file.suffix in (".html", ".json"):
-            says_no_place(file.read_text(), secret)
+            hides_paths(file.read_text(), secret)
 
 
-def test_the_command_that_reproduces_says_names_alone(secret):
+def test_the_command_that_reproduces_shows_only_names(secret):
     assert reproduce(public(Study.open(secret))).startswith("ffscope run model --corpus mails.jsonl --out study")
 
 
@@ -107,7 +107,7 @@ TWINS = ["/index.json", "/L1.json", "/L2/5.json", "/search.json", "/annotate.jso
 
 
 @pytest.mark.parametrize("model", ["none", "ready", "failed"])
-def test_the_server_says_names_alone(secret, tokenizer, model):
+def test_the_server_shows_only_names(secret, tokenizer, model):
     def fail():
         raise SourceError(f"{secret.parent / 'model'} holds no model. See {Path.home()}/.cache/weights.")
 
@@ -122,10 +122,12 @@ def test_the_server_says_names_alone(secret, tokenizer, model):
         assert client.get("/live.json").json()["state"] == model
         refused = ["/L0/99.json", "/L9.json", "/prompt.json?text=a", "/annotate/L1/2.json?annotator=machine"]
         for path in [*PAGES, *TWINS, *refused]:
-            says_no_place(client.get(path).text, secret)
+            hides_paths(client.get(path).text, secret)
         overview = client.get("/index.json").json()
         assert overview["corpus"]["source"] == "mails.jsonl"
-        assert {one["stage"]: one["command"] for one in overview["missing"]}["mutation"] == "ffscope mutation study"
+        assert {entry["stage"]: entry["command"] for entry in overview["missing"]}[
+            "mutation"
+        ] == "ffscope mutation study"
         if model == "failed":
             assert "model holds no model. See ~/.cache/weights." in client.get("/prompt.json?text=a").text
 
@@ -139,7 +141,7 @@ def test_a_study_that_is_gone_is_not_named_by_its_path(secret, tmp_path):
         answer = client.get("/index.json")
         assert answer.status_code == 409
         assert "study is not a study" in answer.text
-        says_no_place(answer.text, secret)
+        hides_paths(answer.text, secret)
         assert str(tmp_path) not in answer.text
 
 
@@ -149,7 +151,7 @@ def test_words_that_are_no_paths_stay_as_they_are(tmp_path):
     assert hide("a model of a study") == "a model of a study"
 
 
-def test_live_says_the_name_of_the_loaded_model(secret, tokenizer):
+def test_live_has_the_name_of_the_loaded_model(secret, tokenizer):
     with client_of(app_of(secret, tokenizer)) as client:
         until = time.monotonic() + 60
         while client.get("/live.json").json()["state"] == "loading" and time.monotonic() < until:

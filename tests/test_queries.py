@@ -1,4 +1,4 @@
-"""CorpusOptions a study: the same answer from the library and from the command line."""
+"""Reading a study: the same answer from the library and from the command line."""
 
 import json
 import shutil
@@ -87,7 +87,7 @@ def test_show_lets_no_control_character_through(study):
     assert "\u202e" not in shown
 
 
-def test_show_says_what_is_wrong(study, tmp_path):
+def test_show_explains_errors(study, tmp_path):
     for name, message in (
         ("L9.0", "There is no memory L9.0. The study's model has layers 0 to 2."),
         ("L1.22", "There is no memory L1.22. Layer 1 has memories 0 to 21."),

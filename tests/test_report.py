@@ -1,4 +1,4 @@
-"""The summary against plain loops over the tables; figures and report as files."""
+"""The summary compared with plain loops over the tables; figures and report as files."""
 
 import json
 import re
@@ -70,10 +70,10 @@ def rows(study, table):
 
 
 def by_layer(rows, value):
-    found = {}
+    grouped = {}
     for row in rows:
-        found.setdefault(row["layer"], []).append(value(row))
-    return [found[layer] for layer in sorted(found)]
+        grouped.setdefault(row["layer"], []).append(value(row))
+    return [grouped[layer] for layer in sorted(grouped)]
 
 
 def series(summary, figure, name):
@@ -133,7 +133,7 @@ def test_every_value_lies_in_its_interval(summary):
                 assert value <= high + 1e-9 or name in ("next_rank", "active", "residual_probability")
 
 
-def test_the_dead_are_counted(study, summary):
+def test_dead_memories_are_counted(study, summary):
     memories = rows(study, "memories")
     assert summary["agreement"]["dead_in_all"] == sum(row["maximum"] <= 0 for row in memories)
     assert summary["agreement"]["chance"] == 1 / tiny.VOCAB
@@ -145,40 +145,44 @@ def test_exceptions_are_those_with_a_match(study, summary):
     examples = {row["example"]: row for row in rows(study, "examples")}
     matched = [row for row in composition if row["matches"] > 0]
     short = [examples[row["example"]]["position"] + 1 < 5 for row in matched]
-    found = summary["zero_agreement"]["exceptions"]
-    assert found["count"] == len(matched)
+    exceptions = summary["zero_agreement"]["exceptions"]
+    assert exceptions["count"] == len(matched)
     for kind in ("stop_word", "short_prefix"):
-        by_layer = found[kind]["by_layer"]
+        by_layer = exceptions[kind]["by_layer"]
         for low, value, high in zip(by_layer["low"], by_layer["value"], by_layer["high"], strict=True):
             assert value is None or low <= value <= high
-    assert found["short_prefix"]["value"] == pytest.approx(sum(short) / len(short))
-    assert found["short_prefix"]["of_all"] == pytest.approx(
+    assert exceptions["short_prefix"]["value"] == pytest.approx(sum(short) / len(short))
+    assert exceptions["short_prefix"]["of_all"] == pytest.approx(
         sum(examples[row["example"]]["position"] + 1 < 5 for row in composition) / len(composition)
     )
     vocabulary = {row["token"]: row["text"] for row in rows(study, "vocabulary")}
     stop = [vocabulary[examples[row["example"]]["prediction"]].strip("␣").casefold() in ("a", "i") for row in matched]
-    assert found["stop_word"]["value"] == pytest.approx(sum(stop) / len(stop))  # the only words of one letter
+    assert exceptions["stop_word"]["value"] == pytest.approx(sum(stop) / len(stop))  # the only words of one letter
 
 
 def test_where_there_is_no_list_frequent_tokens_are_stop_words(study):
     other = Study(study.folder, {**study.manifest, "settings": {**study.settings, "language": "fi"}})
-    found = summarise(other)["zero_agreement"]["exceptions"]
-    assert found["stop_words"] == "the 100 most frequent tokens of the text"
+    exceptions = summarise(other)["zero_agreement"]["exceptions"]
+    assert exceptions["stop_words"] == "the 100 most frequent tokens of the text"
     used = {token for row in rows(study, "sentences") for token in row["tokens"]}  # fewer than a hundred
     predictions = [row["prediction"] in used for row in rows(study, "examples")]
-    assert found["stop_word"]["of_all"] == pytest.approx(np.mean(predictions))
+    assert exceptions["stop_word"]["of_all"] == pytest.approx(np.mean(predictions))
 
 
-def test_predictive_values_are_the_surest(study, summary):
+def test_predictive_values_have_the_highest_probabilities(study, summary):
     values = sorted(rows(study, "values"), key=lambda row: (-row["max_prob"], row["layer"], row["memory"]))
     agreement = {(row["layer"], row["memory"]): row for row in rows(study, "agreement")}
     chosen = [(row["layer"], row["memory"]) for row in values[:100]]
-    expected = [agreement[one]["precision"] > 0 if one in agreement else False for one in chosen]
+    expected = [agreement[memory]["precision"] > 0 if memory in agreement else False for memory in chosen]
     assert summary["predictive_values"]["memories"] == [f"L{layer}.{memory}" for layer, memory in chosen]
     triggers = rows(study, "triggers")
     for row, value in zip(predictive_values(study.folder), values, strict=False):
-        own = [one for one in triggers if (one["layer"], one["memory"]) == (value["layer"], value["memory"])]
-        agreeing = [one["rank"] for one in own if one["next_token"] == value["top_tokens"][0]]
+        own = [
+            trigger
+            for trigger in triggers
+            if (trigger["layer"], trigger["memory"]) == (value["layer"], value["memory"])
+        ]
+        agreeing = [trigger["rank"] for trigger in own if trigger["next_token"] == value["top_tokens"][0]]
         assert (row.trigger and row.trigger.rank) == (min(agreeing, default=1) if own else None)
     assert summary["predictive_values"]["with_agreeing_trigger"]["value"] == pytest.approx(np.mean(expected))
 
@@ -198,16 +202,16 @@ def test_bins_hold_enough_and_cover_all():
 def test_the_interval_of_a_share_is_that_of_resampling(hits):
     sample = np.arange(200) < hits
     drawn = np.random.default_rng(1).choice(sample, (4000, 200)).mean(1)
-    found = bootstrap.share(hits, 200, np.random.default_rng(2))
-    assert found == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.02)
+    interval = bootstrap.share(hits, 200, np.random.default_rng(2))
+    assert interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.02)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 150, 151])
 def test_the_interval_of_a_median_is_that_of_resampling(count):
     sample = np.random.default_rng(3).exponential(size=count)
     drawn = np.sort(np.random.default_rng(1).choice(sample, (4000, count)), axis=1)[:, (count + 1) // 2 - 1]
-    found = bootstrap.median(sample, np.random.default_rng(2))
-    assert found == pytest.approx(np.quantile(drawn, (0.025, 0.975)), rel=0.1)
+    interval = bootstrap.median(sample, np.random.default_rng(2))
+    assert interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), rel=0.1)
 
 
 def test_the_interval_of_a_mean_draws_whole_clusters():
@@ -217,9 +221,9 @@ def test_the_interval_of_a_mean_draws_whole_clusters():
         np.concatenate([clusters[i] for i in np.random.default_rng([7, n]).integers(40, size=40)]).mean()
         for n in range(3000)
     ]
-    sums, counts = np.array([one.sum() for one in clusters]), np.array([len(one) for one in clusters])
-    found = bootstrap.mean_of_clusters(sums, counts, np.random.default_rng(2))
-    assert found == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.06)
+    sums, counts = np.array([cluster.sum() for cluster in clusters]), np.array([len(cluster) for cluster in clusters])
+    interval = bootstrap.mean_of_clusters(sums, counts, np.random.default_rng(2))
+    assert interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.06)
 
 
 def test_a_summary_is_the_same_every_time(study, summary):
@@ -228,7 +232,7 @@ def test_a_summary_is_the_same_every_time(study, summary):
 
 def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
     drawn = draw_all(summary)
-    assert [one.name for one in drawn] == list(FIGURES)
+    assert [figure.name for figure in drawn] == list(FIGURES)
     for name in FIGURES:
         files = {form: study.path(f"figures/{name}.{form}").read_bytes() for form in FORMS}
         png, svg, pdf, html, spec = files.values()
@@ -245,7 +249,7 @@ def test_a_figure_draws_itself_in_a_notebook(summary):
     assert draw("cases", summary)._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
 
 
-def test_a_figure_that_is_not_there_is_named(summary):
+def test_an_unknown_figure_is_named_in_the_error(summary):
     with pytest.raises(StudyError, match="no figure 'case'. The figures are: patterns, mutation, agreement"):
         draw("case", summary)
     with pytest.raises(StudyError, match="has no data for the figure 'cases' yet. It has data for: agreement"):
@@ -366,9 +370,9 @@ def test_a_study_without_a_report_is_drawn_from_what_it_has(study, tmp_path):
     with Study.adding(study.folder) as half:
         for stage in ("mutation", "refinement"):
             del half.manifest["stages"][stage]
-        found = summarise(half)
-    assert {"mutation", "cases", "last_layer"}.isdisjoint(found)
-    assert "agreement" in found
+        summary = summarise(half)
+    assert {"mutation", "cases", "last_layer"}.isdisjoint(summary)
+    assert "agreement" in summary
 
 
 def test_writing_a_report_again_changes_nothing_but_its_seconds(study):
@@ -409,10 +413,10 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
     with undrawn():
         study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, encoder="model", **how)
-    made = summarise(study)
-    assert made["active"]["signed"] == [None, False, None]
-    assert "negative" not in sentence("active", made)
-    assert "in layer 1 and by" in sentence("mutation", made)
+    summary = summarise(study)
+    assert summary["active"]["signed"] == [None, False, None]
+    assert "negative" not in sentence("active", summary)
+    assert "in layer 1 and by" in sentence("mutation", summary)
     page = study.path("report.html").read_text()
     shown = {"agreement": "agreement", "mutation": "last", "next_rank": "next_rank", "active": "active"}
     assert all(f">{escape(figures()[name].labels[series])}</th>" in page for name, series in shown.items())
@@ -435,8 +439,8 @@ def test_sentences_hold_in_odd_cases(summary):
 
 def test_exceptions_draw_whole_examples():
     """Two clusters that are all or nothing: the mean of a draw is 0, a half or 1."""
-    found = bootstrap.mean_of_clusters(np.array([16, 0]), np.array([16, 16]), np.random.default_rng(0))
-    assert found == (0.0, 1.0)
+    interval = bootstrap.mean_of_clusters(np.array([16, 0]), np.array([16, 16]), np.random.default_rng(0))
+    assert interval == (0.0, 1.0)
     assert bootstrap.mean_of_clusters(np.zeros(3), np.zeros(3), np.random.default_rng(0)) == (None, None)
 
 
@@ -496,7 +500,7 @@ def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study,
     assert drawn._repr_mimebundle_()["text/plain"] == "Positive <memories>"
     assert "stated in the paper" not in json.dumps(drawn.spec)
     assert json.loads((folder / "figures" / "positive.json").read_text()) == drawn.spec
-    assert [one.name for one in draw_all(summary)] == [*FIGURES, "positive"]
+    assert [figure.name for figure in draw_all(summary)] == [*FIGURES, "positive"]
     assert findings(summary)[-1] == Finding("Positive memories", "<some>", "none", "more")
     page = (folder / "report.html").read_text()
     assert ">&lt;some&gt;</td>" in page

@@ -27,8 +27,8 @@ def test_tables_come_whole_or_by_memory_or_layer(study):
     opened = ffscope.open(study.folder)
     assert isinstance(opened.agreement(), pa.Table)
     assert set(opened.values("L1")["layer"].to_pylist()) == {1}
-    one = opened.triggers("L0.0")  # which fires
-    assert set(zip(one["layer"].to_pylist(), one["memory"].to_pylist(), strict=True)) == {(0, 0)}
+    triggers = opened.triggers("L0.0")  # which fires
+    assert set(zip(triggers["layer"].to_pylist(), triggers["memory"].to_pylist(), strict=True)) == {(0, 0)}
     for table in (opened.mutation("L0"), opened.examples(), opened.composition(), opened.refinement()):
         assert table.num_rows
     assert set(opened.tables) >= {"triggers", "values", "agreement", "mutation", "composition", "refinement"}
@@ -51,7 +51,7 @@ def test_a_memorys_page_has_its_value(study):
     assert page.value.precision == (agreement[0]["precision"] if agreement else None)
 
 
-def test_what_is_not_there_is_named(study, tmp_path):
+def test_missing_tables_and_memories_are_named_in_the_error(study, tmp_path):
     opened = ffscope.open(study.folder)
     with pytest.raises(StudyError, match="no table 'trigger'. The tables are: documents"):
         opened.table("trigger")
@@ -65,7 +65,7 @@ def test_what_is_not_there_is_named(study, tmp_path):
 
 def test_tables_that_are_not_by_memory_or_broken_say_so(study, tmp_path):
     opened = ffscope.open(study.folder)
-    with pytest.raises(StudyError, match="'composition' has no rows of one memory or layer such as L0.3"):
+    with pytest.raises(StudyError, match="'composition' cannot be filtered by L0.3"):
         opened.table("composition", "L0.3")
     with pytest.raises(MemoryNameError, match="There is no memory L99.0"):
         opened.triggers("L99.0")
@@ -77,7 +77,7 @@ def test_tables_that_are_not_by_memory_or_broken_say_so(study, tmp_path):
     with pytest.raises(StudyError, match="triggers.parquet cannot be read as a table"):
         ffscope.open(copy).memory("L0.0")
     (copy / "study.json").write_text('{"schema": 1}')
-    with pytest.raises(StudyError, match="cannot be read as a study's manifest: KeyError"):
+    with pytest.raises(StudyError, match="cannot be read as the manifest of a study: KeyError"):
         ffscope.open(copy)
 
 
@@ -112,8 +112,9 @@ def cells():
     ]
 
 
-def test_the_notebook_runs(study, tmp_path, monkeypatch, capsys):
-    """Every cell, and what a notebook does with its last line."""
+def test_the_notebook_runs(study, tmp_path, monkeypatch, capsys, tokenizer):
+    """Every cell, and what a notebook does with its last line; a tiny model stands in for the bundled one."""
+    monkeypatch.setattr(ffscope, "load", lambda source: read(tiny.make("opt"), tokenizer))
     shutil.copytree(study.folder, tmp_path / "demo-study")
     (tmp_path / "examples").mkdir()
     monkeypatch.chdir(tmp_path / "examples")
@@ -124,5 +125,11 @@ def test_the_notebook_runs(study, tmp_path, monkeypatch, capsys):
         exec(compile(tree, str(NOTEBOOK), "exec"), names)
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names))
-    assert "promotes" in capsys.readouterr().out
-    assert [one.name for one in shown if hasattr(one, "_repr_mimebundle_")] == ["cases", "mutation"]
+    printed = capsys.readouterr().out
+    assert "promotes" in printed
+    assert "without L2." in printed
+    assert [figure.name for figure in shown if hasattr(figure, "_repr_mimebundle_")] == [
+        "patterns",
+        "cases",
+        "mutation",
+    ]

@@ -1,4 +1,4 @@
-"""What is kept of a stream of coefficients, against sorting all of it."""
+"""The running top of a stream of coefficients, compared with sorting all of it."""
 
 import numpy as np
 import pytest
@@ -18,17 +18,17 @@ CPU = torch.device("cpu")
 def stream(seed, *, sentences=60, distinct=None):
     """Batches of coefficients, batch × pos × memory, of several lengths; few distinct numbers make many ties."""
     generator = torch.Generator().manual_seed(seed)
-    made, first = [], 0
+    batches, first = [], 0
     while sentences > 0:
         batch = int(torch.randint(1, 9, (), generator=generator))
         length = int(torch.randint(1, 7, (), generator=generator))
         values = torch.randn((batch, length, MEMORIES), generator=generator)
         if distinct:
             values = (values * distinct).round() / distinct
-        made.append((first + torch.arange(batch) * length, values))
+        batches.append((first + torch.arange(batch) * length, values))
         first += batch * length
         sentences -= batch
-    return made
+    return batches
 
 
 def passing(firsts, length, picked=None):
@@ -55,8 +55,8 @@ def sorted_whole(batches, memory, *, prefixes="best", sign=1):
     places = []
     for firsts, values in batches:
         for sentence, first in enumerate(firsts.tolist()):
-            found = [(sign * c, first + p) for p, c in enumerate(values[sentence, :, memory].tolist()) if sign * c > 0]
-            places += found if prefixes == "all" else sorted(found, key=lambda place: (-place[0], place[1]))[:1]
+            firing = [(sign * c, first + p) for p, c in enumerate(values[sentence, :, memory].tolist()) if sign * c > 0]
+            places += firing if prefixes == "all" else sorted(firing, key=lambda place: (-place[0], place[1]))[:1]
     return sorted(places, key=lambda place: (-place[0], place[1]))[:TOP]
 
 
@@ -138,7 +138,7 @@ def test_the_sample_is_uniform():
     assert len({tuple(sorted(row)) for row in prefixes_of(sample.keys).tolist()}) > memories / 2
 
 
-def test_mixed_numbers_are_spread():
+def test_hashed_numbers_are_uniform():
     mixed = mix(torch.arange(64_000)) % 64
     counts = torch.bincount(mixed, minlength=64).double()
     assert ((counts - 1000) ** 2 / 1000).sum() < 63 + 5 * (2 * 63) ** 0.5
@@ -156,7 +156,7 @@ def test_the_tally_counts_and_sums():
     values[:7] = 0.0
     tally = Histogram(3, CPU)
     tally.update(values, values)
-    tally.sort(values, slice(0, 3))
+    tally.add(values, slice(0, 3))
     for memory in range(3):
         counts = np.bincount([bin_of(value) for value in values[:, memory].tolist()], minlength=BINS)
         assert tally.histogram[memory].tolist() == counts.tolist()
@@ -169,15 +169,15 @@ def test_the_tally_counts_and_sums():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(7, 13, 300), (3, 1, 50), (65, 128, 1024)])
 def test_the_kernel_does_what_torch_does(shape, dtype):
-    given = torch.randn(shape, device="cuda").relu().to(dtype)
-    given[0, 0, 0] = torch.inf
+    coefficients = torch.randn(shape, device="cuda").relu().to(dtype)
+    coefficients[0, 0, 0] = torch.inf
     results = []
     for way in (highest, plain):
         best = torch.zeros((shape[0], shape[2] + 9), device="cuda")[:, 4:-5]
         position = torch.zeros((shape[0], shape[2]), dtype=torch.int16, device="cuda")
-        way(given, best, position)
+        way(coefficients, best, position)
         results.append((best, position))
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
-    given[1, 0, 2] = torch.nan
-    highest(given, *results[0])
+    assert all(torch.equal(result, other) for result, other in zip(*results, strict=True))
+    coefficients[1, 0, 2] = torch.nan
+    highest(coefficients, *results[0])
     assert results[0][0][1, 2].isnan()

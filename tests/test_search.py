@@ -1,4 +1,4 @@
-"""A model over batches: what it is given, where it stops, and that another device observes the same."""
+"""The model over batches: its inputs, where it stops, and that another device observes the same."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_merged_shards_are_one_run_bit_for_bit(name, prefixes, negative, tokeniz
         same(merge([merge(states[half:]), merge(states[:half])]), whole)
 
 
-def test_a_merged_state_goes_on_as_one_that_was_not_split(tokenizer):
+def test_a_merged_state_continues_as_one_that_was_not_split(tokenizer):
     model, batches = read(tiny.make("llama"), tokenizer), list(some_batches(12))
     options = {"top": 6, "negative": True}
     resumed = Search(model, **options)
@@ -154,7 +154,7 @@ def test_a_layer_that_does_not_run_is_noticed(tokenizer):
         search.run(next(some_batches()))
 
 
-def test_edits_in_force_are_heard(tokenizer):
+def test_active_edits_are_observed(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
     with model.edit(set={"L1.4": 7.5}):
         state = searched(model)

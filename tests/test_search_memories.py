@@ -1,4 +1,4 @@
-"""SearchOptions memories: every answer held against a plain loop over the tables."""
+"""Searching memories: every answer compared with a plain loop over the tables."""
 
 import json
 import shutil
@@ -32,8 +32,8 @@ def tables(request, study):
     opened.close()
 
 
-def find(tables, **said):
-    return search(tables, SearchQuery.parse(said, limit=1000))
+def find(tables, **query):
+    return search(tables, SearchQuery.parse(query, limit=1000))
 
 
 @cache
@@ -62,7 +62,7 @@ def _plain(folder):
         memories[row["layer"], row["memory"]]["prefixes"].append(row["prefix"])
     for row in results.patterns().to_pylist():
         memories[row["layer"], row["memory"]]["patterns"].append(row)
-    return {f"L{layer}.{memory}": one for (layer, memory), one in memories.items()}
+    return {f"L{layer}.{memory}": facts for (layer, memory), facts in memories.items()}
 
 
 def plain(study):
@@ -75,20 +75,23 @@ def plain(study):
 )
 def test_by_the_text_of_triggers(study, tables, text):
     expected = {
-        name: sum(text.lower() in prefix.lower() for prefix in one["prefixes"]) for name, one in plain(study).items()
+        name: sum(text.lower() in prefix.lower() for prefix in memory["prefixes"])
+        for name, memory in plain(study).items()
     }
     expected = {name: hits for name, hits in expected.items() if hits}
-    found = find(tables, trigger=text)
-    assert {row.memory: row.hits for row in found.rows} == expected
-    assert found.count == len(expected)
-    for row in found.rows:
+    results = find(tables, trigger=text)
+    assert {row.memory: row.hits for row in results.rows} == expected
+    assert results.count == len(expected)
+    for row in results.rows:
         prefix = "".join(row.trigger.tokens[: row.trigger.position + 1])
         assert text.lower() in prefix.lower()
-        assert prefix == next(one for one in plain(study)[row.memory]["prefixes"] if text.lower() in one.lower())
+        assert prefix == next(
+            candidate for candidate in plain(study)[row.memory]["prefixes"] if text.lower() in candidate.lower()
+        )
 
 
 def test_a_text_behind_the_trigger_token_does_not_count(study, tables):
-    """A memory has not seen it."""
+    """The memory has not seen it yet."""
     text = "song"
     behind = [
         row.memory
@@ -96,29 +99,31 @@ def test_a_text_behind_the_trigger_token_does_not_count(study, tables):
         if text in "".join(row.trigger.tokens) and text not in "".join(row.trigger.tokens[: row.trigger.position + 1])
     ]
     assert behind  # there are such
-    expected = {name for name, one in plain(study).items() if any(text in prefix.lower() for prefix in one["prefixes"])}
+    expected = {
+        name for name, memory in plain(study).items() if any(text in prefix.lower() for prefix in memory["prefixes"])
+    }
     assert {row.memory for row in find(tables, trigger=text).rows} == expected
 
 
 def by_token(study, matches):
-    """Of every memory with a promoted token that matches, the first such: its rank, spelling and probability."""
-    found = {}
+    """The first promoted token that matches, of every memory that has one: its rank, spelling and probability."""
+    first_matches = {}
     for name, memory in plain(study).items():
         ranked = enumerate(zip(memory["promotes"], memory["top_probs"], strict=True), 1)
-        match = next(((rank, *one) for rank, one in ranked if matches(one[0])), None)
+        match = next(((rank, *promoted) for rank, promoted in ranked if matches(promoted[0])), None)
         if match:
-            found[name] = match
-    return found
+            first_matches[name] = match
+    return first_matches
 
 
 @pytest.mark.parametrize("token", ["a", "E", "␣", " ", "t ", "␣t", ".", "zz"])
 def test_by_a_promoted_token_as_it_is_typed(study, tables, token):
     expected = by_token(study, lambda spelt: spelt == visible(token))
-    found = find(tables, promotes=token)
+    results = find(tables, promotes=token)
     assert {
-        row.memory: (row.promoted.rank, row.promoted.token, row.promoted.probability) for row in found.rows
+        row.memory: (row.promoted.rank, row.promoted.token, row.promoted.probability) for row in results.rows
     } == expected
-    places = [(row.promoted.rank, -row.promoted.probability) for row in found.rows]
+    places = [(row.promoted.rank, -row.promoted.probability) for row in results.rows]
     assert places == sorted(places)  # by default the best rank comes first, then the highest probability
     assert find(tables, trigger="a").rows[0].promoted is None
 
@@ -127,15 +132,15 @@ def test_by_a_promoted_token_as_it_is_typed(study, tables, token):
 def test_by_a_promoted_token_whatever_its_case_and_spaces(study, tables, token):
     wanted = token.strip(" ␣").lower()
     expected = by_token(study, lambda spelt: spelt.strip("␣").lower() == wanted)
-    found = find(tables, promotes=token, loose="yes")
+    results = find(tables, promotes=token, loose="yes")
     assert {
-        row.memory: (row.promoted.rank, row.promoted.token, row.promoted.probability) for row in found.rows
+        row.memory: (row.promoted.rank, row.promoted.token, row.promoted.probability) for row in results.rows
     } == expected
 
 
 def test_case_matters_unless_the_search_is_loose(study, tables):
-    letters = {one for memory in plain(study).values() for one in memory["promotes"] if one.isalpha()}
-    letter = next(one for one in sorted(letters) if one.swapcase() in letters)
+    letters = {token for memory in plain(study).values() for token in memory["promotes"] if token.isalpha()}
+    letter = next(token for token in sorted(letters) if token.swapcase() in letters)
     strict = {row.promoted.token for row in find(tables, promotes=letter).rows}
     loose = {row.promoted.token for row in find(tables, promotes=letter, loose="yes").rows}
     assert strict == {letter}
@@ -161,52 +166,53 @@ def test_the_command_shows_rank_and_probability_of_the_token(study, tables):
 
 def test_by_pattern_and_kind(study, tables):
     memories = plain(study)
-    word = next(one["patterns"][0]["description"] for one in memories.values() if one["patterns"])[:6].upper()
+    word = next(memory["patterns"][0]["description"] for memory in memories.values() if memory["patterns"])[:6].upper()
     expected = {
         name
-        for name, one in memories.items()
-        if any(word.lower() in pattern["description"].lower() for pattern in one["patterns"])
+        for name, memory in memories.items()
+        if any(word.lower() in pattern["description"].lower() for pattern in memory["patterns"])
     }
     assert {row.memory for row in find(tables, pattern=word).rows} == expected
-    kinds = {name: {pattern["kind"] for pattern in one["patterns"]} for name, one in memories.items()}
+    kinds = {name: {pattern["kind"] for pattern in memory["patterns"]} for name, memory in memories.items()}
     for kind in ("shallow", "semantic", "both", "none"):
         meant = {"both": {"shallow", "semantic"}, "none": set()}.get(kind, {kind})
         assert {row.memory for row in find(tables, kind=kind).rows} == {
-            n for n, found in kinds.items() if found == meant
+            n for n, memory_kinds in kinds.items() if memory_kinds == meant
         }
 
 
 @pytest.mark.parametrize("measure", ranges())
 def test_by_the_range_of_any_measure(study, tables, measure):
     numbers = {
-        name: len(one["patterns"]) if measure == "patterns" else one[measure] for name, one in plain(study).items()
+        name: len(memory["patterns"]) if measure == "patterns" else memory[measure]
+        for name, memory in plain(study).items()
     }
     some = sorted(number for number in numbers.values() if number is not None)
     low, high = some[len(some) // 4], some[3 * len(some) // 4]
-    for said, holds in {
+    for bounds, holds in {
         f"{low!r}..": lambda number: number >= low,
         f"..{high!r}": lambda number: number <= high,
         f"{low!r}..{high!r}": lambda number: low <= number <= high,
     }.items():
         expected = {name for name, number in numbers.items() if number is not None and holds(number)}
-        assert {row.memory for row in find(tables, **{measure: said}).rows} == expected
+        assert {row.memory for row in find(tables, **{measure: bounds}).rows} == expected
 
 
-def test_everything_at_once_and_answers(study, tables):
+def test_several_conditions_at_once(study, tables):
     memories = plain(study)
     for agrees in ("yes", "no"):
         expected = {
             name
-            for name, one in memories.items()
-            if name.startswith(("L0.", "L2.")) and one["agrees"] is (agrees == "yes") and one["maximum"] > 0
+            for name, memory in memories.items()
+            if name.startswith(("L0.", "L2.")) and memory["agrees"] is (agrees == "yes") and memory["maximum"] > 0
         }
         assert {row.memory for row in find(tables, agrees=agrees, layers="0,2", dead="no").rows} == expected
 
 
 @pytest.mark.parametrize("sort", sorts())
 def test_sorted_both_ways_with_unknown_last(tables, sort):
-    for said in (sort, f"-{sort}"):
-        found = find(tables, sort=said, trigger="a", promotes="a")
+    for order in (sort, f"-{sort}"):
+        results = find(tables, sort=order, trigger="a", promotes="a")
 
         def number(row):
             if sort == "memory":
@@ -215,10 +221,10 @@ def test_sorted_both_ways_with_unknown_last(tables, sort):
                 return getattr(row.promoted, sort)
             return row.hits if sort == "hits" else row.measures[sort]
 
-        numbers = [number(row) for row in found.rows]
-        known = [one for one in numbers if one is not None]
+        numbers = [number(row) for row in results.rows]
+        known = [value for value in numbers if value is not None]
         assert numbers[: len(known)] == known
-        up = (sort in ("rank", "memory", "next_rank")) != said.startswith("-")
+        up = (sort in ("rank", "memory", "next_rank")) != order.startswith("-")
         assert known == sorted(known, reverse=not up)
 
 
@@ -230,7 +236,7 @@ def test_pages_of_an_answer_are_parts_of_it(tables):
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("query", "error"),
     [
         ({"precision": "0.2"}, "precision must be a range such as"),
         ({"precision": ".."}, "precision must be a range such as"),
@@ -243,12 +249,12 @@ def test_pages_of_an_answer_are_parts_of_it(tables):
         ({"trigger": "x" * 1001}, "at most 1,000"),
     ],
 )
-def test_what_cannot_be_looked_for_is_said(said, error):
+def test_invalid_queries_are_refused(query, error):
     with pytest.raises(InputError, match=error):
-        SearchQuery.parse(said)
+        SearchQuery.parse(query)
 
 
-def test_layers_that_are_not_there_and_stages_not_done(study, tables, tmp_path, tokenizer):
+def test_unknown_layers_and_stages_not_done(study, tables, tmp_path, tokenizer):
     with pytest.raises(MemoryNameError, match="layers 7"):
         find(tables, layers="7")
     bare = ffscope.open(study.folder).study
@@ -260,8 +266,8 @@ def test_layers_that_are_not_there_and_stages_not_done(study, tables, tmp_path, 
 
 
 def test_the_command_gives_the_same_rows(study, tables):
-    told = ["--trigger", "cat", "--where", "fires=0.01..", "--where", "dead=no", "--sort", "-hits", "--count", "5"]
-    result = CliRunner().invoke(app, ["search", str(study.folder), *told, "--json"])
+    options = ["--trigger", "cat", "--where", "fires=0.01..", "--where", "dead=no", "--sort", "-hits", "--count", "5"]
+    result = CliRunner().invoke(app, ["search", str(study.folder), *options, "--json"])
     assert result.exit_code == 0, result.output
     rows = search(
         tables, SearchQuery.parse({"trigger": "cat", "fires": "0.01..", "dead": "no", "sort": "-hits"}, limit=5)
@@ -300,7 +306,7 @@ def test_letters_that_lower_to_more_than_one_and_tokens_as_pages_spell_them(stud
 
 
 def test_past_the_end_there_is_still_a_count(tables):
-    asked = {"trigger": "a"}
-    past = search(tables, SearchQuery.parse(asked, offset=10_000))
+    query = {"trigger": "a"}
+    past = search(tables, SearchQuery.parse(query, offset=10_000))
     assert past.rows == []
-    assert past.count == search(tables, SearchQuery.parse(asked)).count > 0
+    assert past.count == search(tables, SearchQuery.parse(query)).count > 0

@@ -1,4 +1,4 @@
-"""`ffscope serve` as people run it: what it says, and when."""
+"""`ffscope serve` as users run it: what it prints, and when."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from studies import write_corpus
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, tokenizer):
-    """A study of a model that lies on the disk, as the command needs it."""
+    """A study of a model on disk, as the command needs it."""
     folder = tmp_path_factory.mktemp("serving")
     tiny.make("llama").save_pretrained(folder / "tiny-llama")
     tokenizer.save_pretrained(folder / "tiny-llama")
@@ -42,7 +42,7 @@ def serving(study, *options):
 
 def test_it_says_when_pages_and_when_prompts_are_ready(study):
     with serving(study) as (server, address), httpx2.Client(base_url=address, timeout=60) as client:
-        assert client.get("/index.json").status_code == 200  # at once: nothing is tried again
+        assert client.get("/index.json").status_code == 200  # at once, without a retry
         assert server.stdout.readline() == "The model is loaded (tiny-llama, cpu); prompts can be run now.\n"
         assert client.get("/live.json").json()["state"] == "ready"
         assert client.get("/prompt.json", params={"text": "The cat"}).status_code == 200

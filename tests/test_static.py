@@ -1,4 +1,4 @@
-"""Rules for the explorer's scripts: nothing that makes markup of text, and nothing that an export cannot put into one script."""
+"""Rules for the explorer's scripts: no text becomes markup, and an export can bundle them into one script."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ MODULES = {file.name: file.read_text(encoding="utf-8") for file in sorted(STATIC
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+\.js)";$', re.MULTILINE)
 DECLARED = re.compile(r"^(?:export )?(?:async function\*?|function\*?|class|const|let|var) +(\w+)", re.MULTILINE)
 EXPORTED = re.compile(r"^export (?:async function|function|class|const|let) +(\w+)", re.MULTILINE)
-# Comments may speak of what the code may not do.
+# Comments may mention what the code may not use.
 COMMENT = re.compile(r"^\s*//[^\n]*|\s// [^\n]*", re.MULTILINE)
 FORBIDDEN = (
     r"\binnerHTML\b",
@@ -36,8 +36,8 @@ def code(name):
     return COMMENT.sub("", MODULES[name])
 
 
-def names_in(said):
-    return [name.strip() for name in said.split(",") if name.strip()]
+def names_in(imports):
+    return [name.strip() for name in imports.split(",") if name.strip()]
 
 
 def test_there_are_modules():
@@ -51,7 +51,7 @@ def test_text_never_becomes_markup_or_code():
             assert not re.search(wrong, code(name)), f"{name}: {wrong}"
 
 
-def test_the_forbidden_is_found_where_it_is():
+def test_the_forbidden_patterns_match_bad_code():
     for bad in (
         "a.innerHTML = b",
         "eval(x)",
@@ -82,10 +82,10 @@ def test_imports_are_of_the_form_that_an_export_drops():
     for name, source in MODULES.items():
         plain = IMPORT.findall(source)
         assert len(plain) == len(re.findall(r"^\s*import\b", code(name), re.MULTILINE)), name
-        for said, module in plain:
-            assert " as " not in said, name
+        for imports, module in plain:
+            assert " as " not in imports, name
             assert module in MODULES, f"{name} imports {module}, which is not there"
-            missing = set(names_in(said)) - set(EXPORTED.findall(MODULES[module]))
+            missing = set(names_in(imports)) - set(EXPORTED.findall(MODULES[module]))
             assert not missing, f"{name} imports {missing}, which {module} does not export"
         left = COMMENT.sub("", _without_modules(source))
         assert not re.search(r"^\s*(?:import|export)\b", left, re.MULTILINE), name
@@ -94,18 +94,18 @@ def test_imports_are_of_the_form_that_an_export_drops():
 def test_what_is_imported_is_used():
     for name, source in MODULES.items():
         body = COMMENT.sub("", IMPORT.sub("", source))
-        for said, _ in IMPORT.findall(source):
-            unused = [one for one in names_in(said) if not re.search(rf"\b{one}\b", body)]
+        for imports, _ in IMPORT.findall(source):
+            unused = [imported for imported in names_in(imports) if not re.search(rf"\b{imported}\b", body)]
             assert not unused, f"{name} does not use {unused}"
 
 
 def test_every_module_is_reached_from_the_first():
-    reached, found = set(), ["main.js"]
-    while found:
-        name = found.pop()
+    reached, pending = set(), ["main.js"]
+    while pending:
+        name = pending.pop()
         if name not in reached:
             reached.add(name)
-            found += [module for _, module in IMPORT.findall(MODULES[name])]
+            pending += [module for _, module in IMPORT.findall(MODULES[name])]
     assert reached == set(MODULES)
 
 

@@ -1,4 +1,4 @@
-"""How many threads the explorer's model uses beside other programs."""
+"""How many threads the explorer's model uses while other programs run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Connections that do not send their request in time are closed, and no others; over raw sockets."""
+"""Only connections that do not send their request in time are closed; over raw sockets."""
 
 import asyncio
 import socket
@@ -59,7 +59,7 @@ def rest(connection):
 
 
 def drip(connection, pieces, every):
-    """Send byte after byte until the server has had enough; says how long that took."""
+    """Send piece after piece until the server closes the connection; returns the seconds that took."""
     begun = time.monotonic()
     for piece in pieces:
         try:
@@ -77,10 +77,10 @@ def drip(connection, pieces, every):
     return time.monotonic() - begun
 
 
-def test_a_connection_that_sends_nothing_is_closed_without_a_word(address):
+def test_a_connection_that_sends_nothing_is_closed_without_a_response(address):
     with connected(address) as connection:
-        said, seconds = rest(connection)
-    assert said == b""
+        response, seconds = rest(connection)
+    assert response == b""
     assert HEAD / 2 < seconds < HEAD + 3
 
 
@@ -88,9 +88,9 @@ def test_half_a_header_and_half_a_body_are_answered_with_408(address):
     for sent, limit in ((b"GET /slow HTTP/1.1\r\nHo", HEAD), (POST + b"half", BODY)):
         with connected(address) as connection:
             connection.sendall(sent)
-            said, seconds = rest(connection)
-        assert said.startswith(b"HTTP/1.1 408 ")
-        assert said.endswith(b"The request was not sent in time.")
+            response, seconds = rest(connection)
+        assert response.startswith(b"HTTP/1.1 408 ")
+        assert response.endswith(b"The request was not sent in time.")
         assert limit / 2 < seconds < limit + 3
 
 
@@ -127,10 +127,10 @@ def test_a_kept_connection_gets_a_deadline_for_each_request(address):
             while not answer.endswith(b"0123456789"):
                 answer += connection.recv(2**16)
             assert answer.startswith(b"HTTP/1.1 200 ")
-            time.sleep(1.5 * HEAD)  # between two requests uvicorn's own limit holds, which is longer
+            time.sleep(1.5 * HEAD)  # between two requests only uvicorn's longer limit applies
         connection.sendall(b"GET /slow HT")
-        said, seconds = rest(connection)
-    assert said.startswith(b"HTTP/1.1 408 ")
+        response, seconds = rest(connection)
+    assert response.startswith(b"HTTP/1.1 408 ")
     assert seconds < HEAD + 3
 
 

@@ -1,4 +1,4 @@
-"""Untrusted text, shown."""
+"""Displaying untrusted text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The story of a prompt, against a plain computation."""
+"""The trace of a prompt, compared with a plain computation."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def test_a_negative_coefficient_promotes_the_opposite(tokenizer):
     assert negative.promotes[0] == spelling(tokenizer, int(logits[index].argmin()))
 
 
-def test_a_position_that_is_not_there(tokenizer):
+def test_an_unknown_position(tokenizer):
     model = read(tiny.make("llama"), tokenizer)
     assert trace_prediction(model, "Ab", position=1).position == 1
     with pytest.raises(InputError, match="There is no position 9: the text has 3 tokens"):

@@ -1,4 +1,4 @@
-"""The search for triggers against a plain one: every prefix of every sentence, run and sorted."""
+"""The search for triggers compared with a plain one: every prefix of every sentence, run and sorted."""
 
 import errno
 import itertools
@@ -50,12 +50,12 @@ def corpus(tmp_path_factory):
     return file
 
 
-def found(study, name="triggers.parquet"):
+def read_rows(study, name="triggers.parquet"):
     return pq.read_table(study.path(name)).to_pylist()
 
 
 class Plain:
-    """Every searched prefix's coefficients, by one trace a sentence."""
+    """Every searched prefix's coefficients, by one pass per sentence."""
 
     def __init__(self, model, study, *, bos=True):
         config = model.model.config
@@ -67,18 +67,20 @@ class Plain:
         with ExitStack() as stack, torch.no_grad():
             for layer, parts in enumerate(kept):
                 for part, held in zip(model.layer(layer).parts, parts, strict=True):
-                    stack.enter_context(part.tap(lambda _part, given, _past, held=held: held.append(given[0].numpy())))
+                    stack.enter_context(
+                        part.tap(lambda _part, values, _past, held=held: held.append(values[0].numpy()))
+                    )
             for row in rows:
                 tokens = row["tokens"]
-                given = {"input_ids": tokens if first is None else [first, *tokens]}
+                inputs = {"input_ids": tokens if first is None else [first, *tokens]}
                 if start is not None:
-                    given["decoder_input_ids"] = [start, *tokens]
-                model.model(**{name: torch.tensor([ids]) for name, ids in given.items()})
+                    inputs["decoder_input_ids"] = [start, *tokens]
+                model.model(**{name: torch.tensor([ids]) for name, ids in inputs.items()})
                 following = [*tokens[1:], row["next_token"]]
                 places += [(row["sentence"], position, token) for position, token in enumerate(following)]
         lengths = [len(row["tokens"]) for row in rows]
         kept = [
-            [np.concatenate([one[-n:] for one, n in zip(held, lengths, strict=True)]) for held in parts]
+            [np.concatenate([values[-n:] for values, n in zip(held, lengths, strict=True)]) for held in parts]
             for parts in kept
         ]
         self.coefficients = [np.concatenate(parts, -1) for parts in kept]  # layer → prefix × memory
@@ -86,7 +88,7 @@ class Plain:
         self.number = {(sentence, position): i for i, (sentence, position, _) in enumerate(places)}
 
     def highest(self, layer, memory, top, *, prefixes="best", sign=1):
-        """The coefficients of the first `top`; of each sentence the best prefix only, unless all are wanted."""
+        """The coefficients of the first `top`; of each sentence only the best prefix, unless `prefixes` is "all"."""
         column = sign * self.coefficients[layer][:, memory]
         order = np.lexsort((self.places[:, 1], self.places[:, 0], -column))
         order = order[column[order] > 0]
@@ -118,15 +120,15 @@ def test_the_same_as_a_plain_search(name, corpus, tokenizer, tmp_path):
     searching = SearchOptions(top=7, negative=True, batch_tokens=100)
     study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", search=searching)
     plain = Plain(model, study)
-    plain.holds(found(study), 7)
-    plain.holds(found(study, "negative_triggers.parquet"), 7, sign=-1)
+    plain.holds(read_rows(study), 7)
+    plain.holds(read_rows(study, "negative_triggers.parquet"), 7, sign=-1)
 
 
 def test_all_prefixes(corpus, tokenizer, tmp_path):
     model = read(tiny.make("llama"), tokenizer)
     searching = SearchOptions(top=9, prefixes="all", bos=False)
     study = triggers(model, CorpusOptions(str(corpus), max_tokens=20), tmp_path / "study", search=searching)
-    Plain(model, study, bos=False).holds(found(study), 9, prefixes="all")
+    Plain(model, study, bos=False).holds(read_rows(study), 9, prefixes="all")
 
 
 FILES = ("sentences.parquet", "triggers.parquet", "negative_triggers.parquet", "memories.parquet")
@@ -206,7 +208,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole,
 
     monkeypatch.setattr(Study, "replacing", failing)
     folder = tmp_path / "study"
-    with pytest.raises(StudyError, match="cannot be written: The disk is full. What was finished"):
+    with pytest.raises(StudyError, match="cannot be written: The disk is full. Finished stages"):
         triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, checkpoint_every=0.0)
     assert not list(folder.glob("*.unfinished"))
     monkeypatch.setattr(Study, "replacing", replacing)
@@ -300,7 +302,7 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
         triggers(llama, CorpusOptions(str(corpus)), tmp_path / "mine.txt", search=QUICK)
 
 
-def test_a_search_begun_with_other_settings_is_not_gone_on_with(llama, corpus, tmp_path, monkeypatch):
+def test_a_search_begun_with_other_settings_is_not_resumed(llama, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("ffscope.analysis.triggers.write_tables", lambda *_: 1 / 0)
     for searching, error in ((QUICK, ZeroDivisionError), (replace(QUICK, top=6), StudyError)):
         with pytest.raises(error):
@@ -312,7 +314,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(llama, corpus,
     monkeypatch.setattr(checkpoint, "_FORMAT", 1)
     for error, message in (
         (ZeroDivisionError, "zero"),
-        (StudyError, "another version of ffscope.*remove triggers.checkpoint"),
+        (StudyError, "another version of ffscope.*delete triggers.checkpoint"),
     ):
         with pytest.raises(error, match=message):
             triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK, checkpoint_every=0.0)
@@ -323,24 +325,24 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(llama, corpus,
 def test_another_batch_size_finds_the_same(tokens, llama, corpus, whole, tmp_path):
     searching = replace(QUICK, batch_tokens=tokens)
     study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
-    for one, other in zip(found(study), found(whole), strict=True):
-        assert one["coefficient"] == pytest.approx(other["coefficient"], rel=1e-4, abs=1e-6)
-        assert (one["layer"], one["memory"], one["rank"]) == (other["layer"], other["memory"], other["rank"])
+    for row, other in zip(read_rows(study), read_rows(whole), strict=True):
+        assert row["coefficient"] == pytest.approx(other["coefficient"], rel=1e-4, abs=1e-6)
+        assert (row["layer"], row["memory"], row["rank"]) == (other["layer"], other["memory"], other["rank"])
 
 
 def test_some_layers_and_memories_alone(llama, corpus, whole, tmp_path):
     searching = replace(QUICK, layers=[0, 1], memories=[2, 3, 11])
     study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
-    wanted = [row for row in found(whole) if row["layer"] < 2 and row["memory"] in (2, 3, 11)]
-    assert found(study) == wanted
-    names = [(row["layer"], row["memory"]) for row in found(study, "memories.parquet")]
+    wanted = [row for row in read_rows(whole) if row["layer"] < 2 and row["memory"] in (2, 3, 11)]
+    assert read_rows(study) == wanted
+    names = [(row["layer"], row["memory"]) for row in read_rows(study, "memories.parquet")]
     assert names == [(layer, memory) for layer in (0, 1) for memory in (2, 3, 11)]
 
 
 def test_the_table_of_memories(llama, corpus, whole):
     plain = Plain(llama, whole)
     assert whole.settings["picked_one_in"] == 1
-    for row in found(whole, "memories.parquet"):
+    for row in read_rows(whole, "memories.parquet"):
         column = plain.coefficients[row["layer"]][:, row["memory"]]
         assert (row["seen"], row["fired"]) == (len(column), int((column > 0).sum()))
         assert row["mean"] == pytest.approx(column.mean(), rel=1e-4, abs=1e-6)
@@ -361,7 +363,7 @@ def test_rarity_keeps_enough_prefixes():
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("layer", [0, 2])
-def test_what_is_not_a_number_stops_the_search(number, layer, corpus, tokenizer, tmp_path):
+def test_nan_stops_the_search(number, layer, corpus, tokenizer, tmp_path):
     plain = tiny.make("llama")
     with torch.no_grad():  # one token's embedding makes one memory's coefficient infinite, or none at all
         plain.model.layers[layer].mlp.up_proj.bias[3] = number
@@ -382,17 +384,17 @@ def test_low_precision_runs_and_is_recorded(dtype, corpus, tokenizer, tmp_path, 
     finally:
         torch._C._set_mkldnn_enabled(True)
     assert study.manifest["model"]["dtype"] == str(dtype).removeprefix("torch.")
-    assert all(row["coefficient"] == np.float32(row["coefficient"]) for row in found(study))
+    assert all(row["coefficient"] == np.float32(row["coefficient"]) for row in read_rows(study))
 
 
 def test_held_out_documents_are_not_searched(llama, corpus, whole, tmp_path):
-    sentences = {row["sentence"]: row for row in found(whole, "sentences.parquet")}
+    sentences = {row["sentence"]: row for row in read_rows(whole, "sentences.parquet")}
     assert {row["document"] for row in sentences.values() if row["held_out"]} == {19}
-    assert not any(sentences[row["sentence"]]["held_out"] for row in found(whole))
+    assert not any(sentences[row["sentence"]]["held_out"] for row in read_rows(whole))
     (tmp_path / "apart.txt").write_text("Apart it is. Held out.")
     reading = CorpusOptions(str(corpus), held_out=str(tmp_path / "apart.txt"))
     study = triggers(llama, reading, tmp_path / "study", search=QUICK)
-    apart = [row for row in found(study, "sentences.parquet") if row["held_out"]]
+    apart = [row for row in read_rows(study, "sentences.parquet") if row["held_out"]]
     assert [row["text"] for row in apart] == ["Apart it is.", "Held out."]
     assert {row["document"] for row in apart} == {25}
 
@@ -401,7 +403,7 @@ def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
     study = triggers(llama, CorpusOptions(str(corpus), sentences=5), tmp_path / "study", search=QUICK)
     assert study.manifest["corpus"]["searched"]["sentences"] == 5
     assert study.manifest["corpus"]["held_out"]["documents"] == 1
-    assert {row["sentence"] for row in found(study)} <= set(range(5))
+    assert {row["sentence"] for row in read_rows(study)} <= set(range(5))
 
 
 @pytest.mark.parametrize("together", [(1, 10), (7, 300), (1000, 10**6)])
@@ -423,10 +425,10 @@ def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_
             tmp_path / f"{sentences}",
             search=QUICK,
         )
-        kept = found(study, "sentences.parquet")
+        kept = read_rows(study, "sentences.parquet")
         assert sum(not row["held_out"] for row in kept) == sentences
         assert {row["document"] for row in kept if row["held_out"]} == held_out
-        assert {row["document"] for row in found(study, "documents.parquet")} == {row["document"] for row in kept}
+        assert {row["document"] for row in read_rows(study, "documents.parquet")} == {row["document"] for row in kept}
 
 
 def test_duplicates_are_dropped_and_counted(llama, tmp_path):
@@ -451,7 +453,7 @@ def test_a_corpus_without_a_sentence(content, llama, tmp_path):
 def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
     (tmp_path / "a.txt").write_text("a" * 100)
     study = triggers(llama, CorpusOptions(str(tmp_path / "a.txt")), tmp_path / "study", search=QUICK)
-    (row,) = found(study, "sentences.parquet")
+    (row,) = read_rows(study, "sentences.parquet")
     assert len(row["tokens"]) == 40
     assert study.manifest["corpus"]["cut"] == 1
     assert "takes at most 40 tokens of a sentence" in caplog.text
@@ -459,11 +461,11 @@ def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
 
 def test_models_without_text_or_tokenizer(corpus, tmp_path):
     for name in ("llama", "vit"):
-        with pytest.raises(InputError, match="without a tokenizer"):
+        with pytest.raises(InputError, match="has no tokenizer"):
             triggers(read(tiny.make(name)), CorpusOptions(str(corpus)), tmp_path / "study")
 
 
-def test_two_writers_do_not_meet(llama, corpus, whole):
+def test_two_writers_exclude_each_other(llama, corpus, whole):
     with (
         Study.writing(whole.folder, whole.manifest["model"]),
         pytest.raises(StudyError, match="Another ffscope process is writing"),

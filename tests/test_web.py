@@ -1,4 +1,4 @@
-"""The explorer's server: every page and its twin, the same rows as the library's, and what it refuses."""
+"""The explorer's server: every page and its JSON twin, compared with the library, and the requests it refuses."""
 
 import asyncio
 import json
@@ -43,8 +43,8 @@ def live(study, tokenizer):
         yield client
 
 
-def get(client, path, **asked):
-    answer = client.get(path, params=asked)
+def get(client, path, **params):
+    answer = client.get(path, params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -65,21 +65,23 @@ def test_a_memorys_twin_is_what_the_library_says(client, study):
         twin, page = get(client, f"/L{layer}/{number}.json"), memory_page(study.folder, name)
         for part in ("memory", "seen", "fired", "mean", "maximum", "histogram"):
             assert twin[part] == getattr(page, part)
-        assert [tuple(one) for one in twin["value"]["promotes"]] == page.value.promotes
+        assert [tuple(pair) for pair in twin["value"]["promotes"]] == page.value.promotes
         shown = {rank for row in twin["triggers"] for rank in (row["rank"], *row["folded"])}
-        assert shown == {one.rank for one in page.triggers}
+        assert shown == {trigger.rank for trigger in page.triggers}
         for row in twin["triggers"]:
-            one = page.triggers[row["rank"] - 1]
+            trigger = page.triggers[row["rank"] - 1]
             assert (row["coefficient"], row["sentence"], row["position"]) == (
-                one.coefficient,
-                one.sentence,
-                one.position,
+                trigger.coefficient,
+                trigger.sentence,
+                trigger.position,
             )
-            assert row["tokens"] == one.tokens
-            assert row["agrees"] == (one.next_token == page.value.promotes[0][0])
-        assert [row["rank"] for row in twin["sample"]] == [one.rank for one in page.sample]
+            assert row["tokens"] == trigger.tokens
+            assert row["agrees"] == (trigger.next_token == page.value.promotes[0][0])
+        assert [row["rank"] for row in twin["sample"]] == [trigger.rank for trigger in page.sample]
         assert {row["sentence"] for row in twin["quantiles"]} <= {row["sentence"] for row in twin["sample"]}
-        assert [one["description"] for one in twin["patterns"]] == [one.description for one in page.patterns]
+        assert [pattern["description"] for pattern in twin["patterns"]] == [
+            pattern.description for pattern in page.patterns
+        ]
 
 
 def test_a_memorys_gist_is_its_first_pattern_and_its_first_tokens(client, study):
@@ -94,7 +96,7 @@ def test_a_memorys_gist_is_its_first_pattern_and_its_first_tokens(client, study)
         assert twin["value"]["vocabulary"] == study.manifest["model"]["vocab"]
 
 
-def test_similar_memories_share_what_they_are_said_to(client, study):
+def test_similar_memories_share_as_much_as_reported(client, study):
     results = ffscope.open(study.folder)
     places = {}
     for row in results.table("triggers").to_pylist():
@@ -102,11 +104,11 @@ def test_similar_memories_share_what_they_are_said_to(client, study):
     tokens = {(row["layer"], row["memory"]): set(row["top_tokens"]) for row in results.table("values").to_pylist()}
     mine = next(iter(places))
     twin = get(client, f"/L{mine[0]}/{mine[1]}.json")["similar"]
-    for kind, held in (("triggers", places), ("tokens", tokens)):
-        counts = sorted((-len(held[mine] & other), *name) for name, other in held.items() if name != mine)
+    for kind, members in (("triggers", places), ("tokens", tokens)):
+        counts = sorted((-len(members[mine] & other), *name) for name, other in members.items() if name != mine)
         expected = [(f"L{layer}.{memory}", -shared) for shared, layer, memory in counts if shared][:10]
-        assert [(one["memory"], one["shared"]) for one in twin[kind]] == expected
-        assert all(one["of"] == len(held[mine]) for one in twin[kind])
+        assert [(entry["memory"], entry["shared"]) for entry in twin[kind]] == expected
+        assert all(entry["of"] == len(members[mine]) for entry in twin[kind])
 
 
 def test_neighbours_lead_through_all_memories(client):
@@ -147,10 +149,10 @@ def test_the_overview_has_the_reports_figures(client, study):
 
 def test_search_gives_the_librarys_rows(client, study):
     twin = get(client, "/search.json", trigger="cat", fires="0.001..", limit=9)
-    found = search(study, SearchQuery.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
-    assert twin["count"] == found.count
+    results = search(study, SearchQuery.parse({"trigger": "cat", "fires": "0.001.."}, limit=9))
+    assert twin["count"] == results.count
     assert [(row["memory"], row["hits"], row["top"]) for row in twin["rows"]] == [
-        (row.memory, row.hits, row.measures["top"]) for row in found.rows
+        (row.memory, row.hits, row.measures["top"]) for row in results.rows
     ]
 
 
@@ -159,11 +161,11 @@ def test_context_is_the_paragraph(client, study):
     table = ffscope.open(study.folder).table("sentences").to_pylist()
     mine = next(row for row in table if row["sentence"] == 1)
     expected = [row for row in table if (row["document"], row["paragraph"]) == (mine["document"], mine["paragraph"])]
-    assert [one["text"] for one in twin["sentences"]] == [row["text"] for row in expected]
+    assert [sentence["text"] for sentence in twin["sentences"]] == [row["text"] for row in expected]
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "said"),
+    ("path", "status", "message"),
     [
         ("/L9/1.json", 404, "There is no memory L9.1"),
         ("/L1/22.json", 404, "Layer 1 has memories 0 to 21"),
@@ -181,10 +183,10 @@ def test_context_is_the_paragraph(client, study):
         ("/static/%2e%2e/app.json", 404, "no such page"),
     ],
 )
-def test_what_is_refused_is_a_sentence(client, path, status, said):
+def test_what_is_refused_is_a_sentence(client, path, status, message):
     answer = client.get(path)
     assert answer.status_code == status, answer.text
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["/L9/1", "/L1/22", "/L9", "/nothing", "/L1/2/3/4", "/%3Cscript%3E"])
@@ -213,7 +215,7 @@ def test_no_path_leaves_the_study(client, path):
     assert "root:" not in answer.text
 
 
-def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
+def test_an_unexpected_error_is_a_sentence(study, monkeypatch):
     from ffscope.web.pages import memory
 
     monkeypatch.setattr(memory, "memory_response", lambda *_: 1 / 0)
@@ -225,9 +227,9 @@ def test_what_nobody_foresaw_is_a_sentence_too(study, monkeypatch):
 
 
 def test_json_in_a_page_cannot_end_its_block():
-    made = block("x", {"text": "</script><script>alert(1)</script>\u2028&amp;"})
-    assert made.count("<") == 2
-    assert json.loads(made.split(">", 1)[1].rsplit("<", 1)[0])["text"].startswith("</script>")
+    html = block("x", {"text": "</script><script>alert(1)</script>\u2028&amp;"})
+    assert html.count("<") == 2
+    assert json.loads(html.split(">", 1)[1].rsplit("<", 1)[0])["text"].startswith("</script>")
     assert dumped({"a": float("nan"), "b": [float("inf"), 1.0]}) == '{"a":null,"b":[null,1.0]}'
 
 
@@ -238,7 +240,7 @@ def test_the_same_text_is_folded(study):
     assert rows[0].folded == [page.triggers[0].rank]
 
 
-def test_a_stage_done_since_is_seen(study, tmp_path, tokenizer):
+def test_a_stage_run_since_the_start_is_seen(study, tmp_path, tokenizer):
     copy = tmp_path / "copy"
     shutil.copytree(study.folder, copy)
     manifest = json.loads((copy / "study.json").read_text())
@@ -246,7 +248,7 @@ def test_a_stage_done_since_is_seen(study, tmp_path, tokenizer):
     (copy / "study.json").write_text(json.dumps(manifest))
     with client_of(app_of(copy)) as client:
         twin = get(client, "/L1/2.json")
-        assert [one["stage"] for one in twin["missing"]] == ["agreement"]
+        assert [entry["stage"] for entry in twin["missing"]] == ["agreement"]
         assert twin["missing"][0]["command"] == "ffscope agreement copy"
         assert "precision" not in get(client, "/L1.json")["columns"]
         manifest["stages"]["agreement"] = agreement
@@ -263,7 +265,7 @@ def test_a_stage_done_since_is_seen(study, tmp_path, tokenizer):
 # Annotating
 
 
-def said(annotator, *patterns, none=False):
+def annotation(annotator, *patterns, none=False):
     return {"annotator": annotator, "patterns": list(patterns), "none": none}
 
 
@@ -285,35 +287,37 @@ def test_annotating_step_by_step(annotating):
     name = tasks["memories"][0]["memory"]
     path = "/annotate/" + name.replace(".", "/")
     half = {"kind": None, "description": "", "covers": [2]}
-    assert client.post(f"{path}/draft.json", json=said("ada", half)).status_code == 200
-    assert client.post(f"{path}/draft.json", json=said("ada", {**half, "covers": [2, 3]})).status_code == 200
+    assert client.post(f"{path}/draft.json", json=annotation("ada", half)).status_code == 200
+    assert client.post(f"{path}/draft.json", json=annotation("ada", {**half, "covers": [2, 3]})).status_code == 200
     task = get(client, f"{path}.json", annotator="ada")
     assert task["patterns"] == [{**half, "covers": [2, 3]}]
     assert [step["patterns"][0]["covers"] for step in task["steps"]] == [[2], [2, 3]]
     assert get(client, f"{path}.json", annotator="bob")["steps"] == []
     assert not task["done"]
     assert get(client, "/annotate.json", annotator="ada", sample=2)["memories"][0]["draft"]
-    refused = client.post(f"{path}.json", json=said("ada", {**ENDS, "covers": [1, 2]}))
+    refused = client.post(f"{path}.json", json=annotation("ada", {**ENDS, "covers": [1, 2]}))
     assert refused.status_code == 400
     assert "at least 3" in refused.json()["error"]
-    assert client.post(f"{path}.json", json=said("ada", ENDS)).status_code == 200
+    assert client.post(f"{path}.json", json=annotation("ada", ENDS)).status_code == 200
     task = get(client, f"{path}.json", annotator="ada")
     assert task["done"]
     assert task["patterns"] == [ENDS]
-    assert [(one.annotator, one.memory, one.source) for one in read(study)] == [("ada", Memory.parse(name), "page")]
+    assert [(record.annotator, record.memory, record.source) for record in read(study)] == [
+        ("ada", Memory.parse(name), "page")
+    ]
     tasks = get(client, "/annotate.json", annotator="ada", sample=2)
     assert (tasks["done"], tasks["people"], tasks["memories"][0]["draft"]) == (1, {"ada": 1}, False)
     shown = get(client, "/" + name[0:].replace(".", "/") + ".json")["patterns"]
-    assert [one["description"] for one in shown if one["annotator"] == "ada"] == [ENDS["description"]]
+    assert [pattern["description"] for pattern in shown if pattern["annotator"] == "ada"] == [ENDS["description"]]
 
 
-def test_no_pattern_is_an_answer_too_and_both_is_none(annotating):
+def test_an_annotation_has_either_patterns_or_none(annotating):
     client, study = annotating
-    assert client.post("/annotate/L0/3.json", json=said("ada", none=True)).status_code == 200
+    assert client.post("/annotate/L0/3.json", json=annotation("ada", none=True)).status_code == 200
     assert read(study)[0].patterns == []
     assert get(client, "/annotate/L0/3.json", annotator="ada")["none"]
-    for wrong in (said("ada"), said("ada", ENDS, none=True)):
-        assert "not both" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
+    for wrong in (annotation("ada"), annotation("ada", ENDS, none=True)):
+        assert "exactly one of the two" in client.post("/annotate/L0/3.json", json=wrong).json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -321,16 +325,16 @@ def test_no_pattern_is_an_answer_too_and_both_is_none(annotating):
     [
         {},
         {"annotator": "ada", "patterns": "x"},
-        said("", ENDS),
-        said("a" * 201, ENDS),
-        said("ada", {**ENDS, "description": "x" * 1001}),
-        said("ada", {**ENDS, "covers": [0]}),
-        said("ada", {**ENDS, "description": "null \x00 byte"}),
-        said("ada", {**ENDS, "kind": "deep"}),
-        said("ada", *[ENDS] * 21),
+        annotation("", ENDS),
+        annotation("a" * 201, ENDS),
+        annotation("ada", {**ENDS, "description": "x" * 1001}),
+        annotation("ada", {**ENDS, "covers": [0]}),
+        annotation("ada", {**ENDS, "description": "null \x00 byte"}),
+        annotation("ada", {**ENDS, "kind": "deep"}),
+        annotation("ada", *[ENDS] * 21),
     ],
 )
-def test_what_cannot_be_written_down_is_refused_and_nothing_is(annotating, body):
+def test_an_invalid_annotation_is_refused_and_not_stored(annotating, body):
     client, study = annotating
     answer = client.post("/annotate/L0/3.json", json=body)
     assert answer.status_code in (400, 422)
@@ -341,7 +345,7 @@ def test_what_cannot_be_written_down_is_refused_and_nothing_is(annotating, body)
 def test_a_change_needs_the_pages_token(annotating):
     client, study = annotating
     client.headers.pop("x-page-token")
-    assert client.post("/annotate/L0/3.json", json=said("ada", none=True)).status_code == 403
+    assert client.post("/annotate/L0/3.json", json=annotation("ada", none=True)).status_code == 403
     assert read(study) == []
 
 
@@ -351,7 +355,10 @@ def test_two_people_at_once_lose_nothing(annotating):
 
     def annotate(who):
         for number in range(15):
-            for path, body in (("/draft.json", said(who, {"covers": [1]})), (".json", said(who, none=True))):
+            for path, body in (
+                ("/draft.json", annotation(who, {"covers": [1]})),
+                (".json", annotation(who, none=True)),
+            ):
                 answer = client.post(f"/annotate/L1/{number}{path}", json=body)
                 problems.extend([] if answer.status_code == 200 else [answer.text])
 
@@ -361,7 +368,7 @@ def test_two_people_at_once_lose_nothing(annotating):
     for thread in threads:
         thread.join()
     assert problems == []
-    assert {(one.annotator, one.memory.memory) for one in read(study)} == {
+    assert {(record.annotator, record.memory.memory) for record in read(study)} == {
         (who, number) for who in ("ada", "bob", "eve") for number in range(15)
     }
     with sqlite3.connect(study.path("annotations.sqlite")) as database:
@@ -374,7 +381,7 @@ def test_figure_2_is_drawn_at_once(annotating):
     client, _ = annotating
     before = json.dumps(get(client, "/annotate/figure.json", annotator="ada")["figure"]["spec"])
     for number in (3, 4):
-        client.post(f"/annotate/L0/{number}.json", json=said("ada", ENDS))
+        client.post(f"/annotate/L0/{number}.json", json=annotation("ada", ENDS))
     after = json.dumps(get(client, "/annotate/figure.json", annotator="ada")["figure"]["spec"])
     assert '"ada"' not in before
     assert '"ada"' in after
@@ -385,12 +392,12 @@ def test_figure_2_is_drawn_at_once(annotating):
 
 def test_the_coefficients_of_sentences_are_those_of_the_study(live, study):
     page = memory_page(study.folder, "L1.4")
-    asked = ",".join(str(one.sentence) for one in page.triggers)
-    twin = get(live, "/L1/4/coefficients.json", sentences=asked)
-    for one in page.triggers:
-        numbers = twin["sentences"][str(one.sentence)]
-        assert len(numbers) == len(one.tokens)
-        assert numbers[one.position] == pytest.approx(one.coefficient, rel=1e-4, abs=1e-6)
+    sentences = ",".join(str(trigger.sentence) for trigger in page.triggers)
+    twin = get(live, "/L1/4/coefficients.json", sentences=sentences)
+    for trigger in page.triggers:
+        numbers = twin["sentences"][str(trigger.sentence)]
+        assert len(numbers) == len(trigger.tokens)
+        assert numbers[trigger.position] == pytest.approx(trigger.coefficient, rel=1e-4, abs=1e-6)
     assert twin["maximum"] == page.maximum
     for wrong in ("1-9", "x", ",".join(map(str, range(101))), "99999999", ""):
         assert live.get("/L1/4/coefficients.json", params={"sentences": wrong}).status_code in (400, 404)
@@ -421,7 +428,7 @@ def test_switching_off_gives_the_numbers_of_the_python_call(live, tokenizer):
         assert choice["before"] == pytest.approx(before[choice["id"]].item(), rel=1e-4)
 
 
-def test_a_link_does_what_the_same_words_do_in_python(live, tokenizer):
+def test_a_link_does_what_the_same_edit_does_in_python(live, tokenizer):
     """Whole layers, positions and repeated parameters included."""
     model, text = tiny_model(tokenizer), "The cat sat"
     edit = {"zero": ["L0.3", "L2"], "scale": {"L1.4": 3.0}, "set": {"L1.5": -2.0, "L1.6": 1.0}, "positions": [0, 3, -1]}
@@ -432,7 +439,7 @@ def test_a_link_does_what_the_same_words_do_in_python(live, tokenizer):
     assert [choice["after"] for choice in twin["distribution"]] == pytest.approx(
         [expected[choice["id"]].item() for choice in twin["distribution"]], rel=1e-4
     )
-    assert [(one["name"], one["change"]) for one in twin["interventions"]] == [
+    assert [(intervention["name"], intervention["change"]) for intervention in twin["interventions"]] == [
         ("L0.3", "zero"),
         ("L2", "zero"),
         ("L1.4", "scale"),
@@ -490,7 +497,7 @@ def test_a_repeated_parameter_that_does_not_add_up_is_refused_on_page_and_twin(l
         assert name in answer.text
 
 
-def test_a_page_is_told_its_parameters(client):
+def test_a_page_lists_its_parameters(client):
     about = client.get("/prompt").text.split('id="about">')[1].split("</script>")[0]
     parameters = json.loads(about)["parameters"]
     assert {name for name, repeats in parameters.items() if repeats} == {"zero", "scale", "set", "positions"}
@@ -507,24 +514,24 @@ def test_a_token_is_found_as_the_json_prints_it(live):
 
 def test_fifty_prompts_at_once_are_answered_as_if_alone(study, tokenizer):
     """No intervention may reach another person's request."""
-    rolled = random.Random(3)
+    generator = random.Random(3)
     texts = ["The cat sat", "on a mat", "why it flew", "a dog"]
-    asked = [
+    queries = [
         {
-            "text": rolled.choice(texts),
-            "zero": f"L{rolled.randrange(3)}.{rolled.randrange(11)}",
-            "scale": f"L{rolled.randrange(3)}.{11 + rolled.randrange(5)}:{rolled.uniform(-4, 4):.3f}",
-            "set": f"L{rolled.randrange(3)}.{16 + rolled.randrange(6)}:{rolled.uniform(-9, 9):.3f}",
+            "text": generator.choice(texts),
+            "zero": f"L{generator.randrange(3)}.{generator.randrange(11)}",
+            "scale": f"L{generator.randrange(3)}.{11 + generator.randrange(5)}:{generator.uniform(-4, 4):.3f}",
+            "set": f"L{generator.randrange(3)}.{16 + generator.randrange(6)}:{generator.uniform(-9, 9):.3f}",
         }
         for _ in range(46)
     ] + [{"text": text} for text in texts]
     with served(app_of(study.folder, tokenizer)) as address:
-        with httpx2.Client(base_url=address, timeout=60) as one:
-            alone = [one.get("/prompt.json", params=each).json() for each in asked]
+        with httpx2.Client(base_url=address, timeout=60) as client:
+            alone = [client.get("/prompt.json", params=query).json() for query in queries]
 
         async def together():
-            async with httpx2.AsyncClient(base_url=address, timeout=60) as many:
-                return await asyncio.gather(*(many.get("/prompt.json", params=each) for each in asked))
+            async with httpx2.AsyncClient(base_url=address, timeout=60) as client:
+                return await asyncio.gather(*(client.get("/prompt.json", params=query) for query in queries))
 
         answers = [answer.json() for answer in asyncio.run(together())]
     assert all("distribution" in answer for answer in alone)
@@ -532,9 +539,9 @@ def test_fifty_prompts_at_once_are_answered_as_if_alone(study, tokenizer):
     assert len({json.dumps(answer["distribution"]) for answer in alone}) > 40  # they do differ
 
 
-def test_leaving_takes_a_question_back(study, tokenizer):
+def test_leaving_cancels_a_question(study, tokenizer):
     with served(app_of(study.folder, tokenizer)) as address, httpx2.Client(base_url=address, timeout=60) as client:
-        client.get("/prompt.json", params={"text": "a"})  # the model is there
+        client.get("/prompt.json", params={"text": "a"})  # wait until the model is loaded
         slow = {"text": "The cat sat", "new_tokens": 12}
         leaving = [threading.Thread(target=_ask_and_leave, args=(address, slow)) for _ in range(10)]
         for thread in leaving:
@@ -547,16 +554,16 @@ def test_leaving_takes_a_question_back(study, tokenizer):
         assert client.get("/live.json").json()["waiting"] == 0
 
 
-def _ask_and_leave(address, asked):
+def _ask_and_leave(address, params):
     with httpx2.Client(base_url=address, timeout=0.05) as client:
         try:
-            client.get("/prompt/text.json", params=asked)
+            client.get("/prompt/text.json", params=params)
         except httpx2.TimeoutException:
             return
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("/prompt.json?text=" + "a" * 60, "Shorten it"),
         ("/prompt.json?text=", "text"),
@@ -572,16 +579,16 @@ def _ask_and_leave(address, asked):
         ("/prompt.json?text=a&lens=tuned", "lens"),
         ("/prompt/why.json?text=a&a=nothing&b=b", "is not one token"),
         ("/prompt/text.json?text=a&new_tokens=13", "12"),
-        ("/L1/2/coefficients.json", "one of the two"),
+        ("/L1/2/coefficients.json", "not both"),
     ],
 )
-def test_what_the_model_is_not_asked(live, path, said):
+def test_invalid_live_requests_are_refused(live, path, message):
     answer = live.get(path)
     assert 400 <= answer.status_code < 500, answer.text
-    assert said in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
-def test_the_live_twin_tells_what_may_be_asked(live, client):
+def test_the_live_twin_has_the_limits(live, client):
     get(live, "/prompt.json", text="a")
     twin = get(live, "/live.json")
     assert (twin["state"], twin["limits"]["tokens"], twin["limits"]["new_tokens"]) == ("ready", 40, 12)
@@ -607,13 +614,13 @@ def copied(study, tmp_path):
     return copy
 
 
-def test_the_head_of_a_page_can_be_asked_for(client):
+def test_pages_answer_head_requests(client):
     for path in ("/", "/L1/2", "/L1/2.json", "/static/style.css"):
         assert client.head(path).status_code == 200
     assert client.head("/L9/2").status_code == 404
 
 
-def test_what_was_not_searched_is_said_so(tmp_path, tokenizer):
+def test_memories_that_were_not_searched_are_reported(tmp_path, tokenizer):
     from ffscope.options.corpus import CorpusOptions
     from ffscope.options.search import SearchOptions
     from ffscope.pipeline import triggers
@@ -621,10 +628,10 @@ def test_what_was_not_searched_is_said_so(tmp_path, tokenizer):
 
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     searching = SearchOptions(top=3, layers=[1], memories=[3, 5])
-    made = triggers(tiny_model(tokenizer), CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
-    with client_of(app_of(made.folder)) as client:
+    study = triggers(tiny_model(tokenizer), CorpusOptions(str(corpus)), tmp_path / "study", search=searching)
+    with client_of(app_of(study.folder)) as client:
         assert get(client, "/L1/3.json")["next"] == "L1.5"
-        assert [one["stage"] for one in get(client, "/L1/3.json")["missing"]] == [
+        assert [entry["stage"] for entry in get(client, "/L1/3.json")["missing"]] == [
             "values",
             "agreement",
             "mutation",
@@ -659,7 +666,7 @@ def test_a_damaged_table_is_a_sentence(copied, table):
         assert "again" in client.get("/L1/2.json").json()["error"]
 
 
-def test_a_study_that_has_gone_and_one_with_odd_letters(copied, tokenizer):
+def test_a_deleted_study_and_one_with_odd_characters(copied, tokenizer):
     manifest = json.loads((copied / "study.json").read_text())
     manifest["model"]["source"] = "\ud800<script>alert(1)</script>"
     (copied / "study.json").write_text(json.dumps(manifest))
@@ -690,11 +697,11 @@ def test_a_model_without_room_says_what_to_do(study):
     assert "Use a shorter text" in answer.json()["error"]
 
 
-def test_a_panel_that_fails_costs_itself_alone(client, monkeypatch, caplog):
+def test_a_failing_panel_leaves_the_others(client, monkeypatch, caplog):
     from ffscope.stages.stage import Panel, Stage
 
     class Plugin:
-        """What a package's module may hold."""
+        """Panel functions of a package's module."""
 
         @staticmethod
         def fine(tables, memory):
@@ -711,7 +718,7 @@ def test_a_panel_that_fails_costs_itself_alone(client, monkeypatch, caplog):
     fine, broken = get(client, "/L1/2.json")["panels"]
     assert fine == {"stage": "triggers", "title": "fine", "kind": "text", "help": "Why.", "data": "L1.2 and <b>"}
     assert broken["kind"] == "text"
-    assert "cannot be filled" in broken["data"]
+    assert "could not be computed" in broken["data"]
     assert "ZeroDivisionError: <001B>[31mno <202E>data" in caplog.text
 
 
@@ -721,7 +728,7 @@ def test_the_mutations_of_a_memory_are_a_panel(client):
     (panel,) = twin["panels"]
     assert (panel["stage"], panel["title"], panel["kind"]) == ("mutation", "Mutation", "table")
     summary, rows = twin["mutation"]["summary"], twin["mutation"]["rows"]
-    assert panel["data"]["rows"] == [[name, one["median"], one["count"]] for name, one in summary.items()]
+    assert panel["data"]["rows"] == [[name, entry["median"], entry["count"]] for name, entry in summary.items()]
     names = ("rank", "removed", "token", "coefficient", "mutated", "change")
     assert panel["data"]["more"]["rows"] == [[row[name] for name in names] for row in rows]
     assert any(twin["panels"] == [] for twin in twins)

@@ -1,4 +1,4 @@
-"""Whatever is asked, the server has an answer: its own description, turned into requests by schemathesis."""
+"""The server answers any request as its OpenAPI description says; schemathesis generates the requests."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_every_page_has_a_described_twin():
     assert twins <= paths
 
 
-# schemathesis draws by `random` inside, which hypothesis finds fault with.
+# schemathesis uses `random` internally, which hypothesis warns about.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)

@@ -1,1 +1,1 @@
-"""The explorer's pages in a real browser; a package, since two of its files are called as their neighbours are."""
+"""The explorer's pages in a real browser; a package, since two of its files share a name with files one folder up."""

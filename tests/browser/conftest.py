@@ -3,17 +3,17 @@ import shutil
 
 import pytest
 
-from browser.pages import Browsing, made_context
+from browser.pages import Browsing, new_context
 from explorer import app_of, served, tiny_model
 from studies import copy_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-# Of this package and no longer: a running Playwright holds the thread's event loop, which other tests need.
+# Package scope, not session: a running Playwright occupies the thread's event loop, which other tests need.
 @pytest.fixture(scope="package")
 def chromium():
-    """A headless browser; tests skip without one, unless FFSCOPE_NEED_BROWSER says that this is a failure."""
+    """A headless browser; without one the tests skip, or fail where FFSCOPE_NEED_BROWSER is set."""
     if CHROMIUM is None:
         message = "needs Chromium, which `make browser` installs"
         if os.environ.get("FFSCOPE_NEED_BROWSER"):
@@ -36,13 +36,13 @@ def study(explored, tmp_path_factory):
 
 @pytest.fixture
 def copy(study, tmp_path):
-    """The folder of a study of one's own."""
+    """A copy of the study's folder, which a test may change."""
     return shutil.copytree(study.folder, tmp_path / "study")
 
 
 @pytest.fixture(scope="package")
 def model(tokenizer):
-    """The model that was studied, to ask in Python what a page shows."""
+    """The studied model, to compute in Python what a page shows."""
     return tiny_model(tokenizer)
 
 
@@ -62,15 +62,15 @@ def still(chromium, study):
 
 @pytest.fixture(scope="package")
 def common(chromium):
-    """The browser that tests share."""
-    context = made_context(chromium)
+    """The browser context that tests share."""
+    context = new_context(chromium)
     yield context
     context.close()
 
 
 @pytest.fixture
 def browse(chromium, common):
-    """Opens pages. Whatever goes wrong in one of them is a failure: an error, a refusal of the policy, a request elsewhere."""
+    """Opens pages; fails the test on an error in a page, a violation of the policy or a request to another host."""
     browsing = Browsing(chromium, common)
     yield browsing
     assert browsing.close() == []

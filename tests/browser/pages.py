@@ -1,4 +1,4 @@
-"""What the tests of the pages share: a watched browser, and numbers and tables as a page shows them."""
+"""Helpers of the page tests: a browser that records errors, and numbers and tables as a page shows them."""
 
 import re
 from urllib.parse import urlsplit
@@ -7,13 +7,13 @@ from playwright.sync_api import expect
 
 expect.set_options(timeout=30_000)  # a page is drawn at once; the machine may be busy
 _OWN = ("data:", "blob:", "about:")
-# What the policy refuses is an event of the page as well as a line in the console.
+# A violation of the policy is an event of the page as well as a line in the console.
 _TELL_REFUSALS = """document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) =>
   console.error(`The policy refused ${effectiveDirective} ${blockedURI}`));"""
 
 
-def made_context(chromium, *, width=1280, height=900, scheme="light", **more):
-    """A browser of one's own, which knows nothing of the others."""
+def new_context(chromium, *, width=1280, height=900, scheme="light", **more):
+    """A browser context that shares nothing with the others."""
     viewport = {"width": width, "height": height}
     context = chromium.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce", **more)
     context.set_default_timeout(30_000)
@@ -22,10 +22,10 @@ def made_context(chromium, *, width=1280, height=900, scheme="light", **more):
 
 
 class Browsing:
-    """Opens pages and keeps what goes wrong in them.
+    """Opens pages and records what goes wrong in them.
 
-    The first page of a test is in a browser that all tests share, which saves half of the time; every other one, as well as one
-    that asks for something special, in a browser of its own.
+    The first page of a test opens in a context that all tests share, which halves the time. Every other page, and one with
+    options, gets a context of its own.
     """
 
     def __init__(self, chromium, common):
@@ -45,43 +45,43 @@ class Browsing:
     def _context(self, options):
         if not self.pages and not options:
             return self.common
-        self.contexts.append(made_context(self.chromium, **options))
+        self.contexts.append(new_context(self.chromium, **options))
         return self.contexts[-1]
 
     def _watch(self, page, address):
         home = urlsplit(address)
 
-        def asked(request):
+        def on_request(request):
             there = urlsplit(request.url)
             if not request.url.startswith(_OWN) and (there.scheme, there.netloc) != (home.scheme, home.netloc):
                 self._troubles.append(f"a request to {request.url[:200]}")
 
-        def talked(dialog):
+        def on_dialog(dialog):
             self._troubles.append(f"a dialog: {dialog.message}")
             dialog.dismiss()
 
-        def said(message):
+        def on_console(message):
             if message.type == "error":
                 self._troubles.append(f"console: {message.text}")
 
-        page.on("request", asked)
-        page.on("dialog", talked)
-        page.on("console", said)
+        page.on("request", on_request)
+        page.on("dialog", on_dialog)
+        page.on("console", on_console)
         page.on("pageerror", lambda error: self._troubles.append(f"an error: {error}"))
 
     def expects(self, trouble):
-        """Something goes wrong on purpose, such as "status of 404"."""
+        """Expect an error, such as "status of 404"."""
         self._expected.append(trouble)
 
     def close(self):
-        """Every page is left; gives what went wrong and was not expected."""
-        for one in [*self.pages, *self.contexts]:
-            one.close()
-        return [one for one in self._troubles if not any(re.search(known, one) for known in self._expected)]
+        """Close every page and return the unexpected errors."""
+        for opened in [*self.pages, *self.contexts]:
+            opened.close()
+        return [trouble for trouble in self._troubles if not any(re.search(known, trouble) for known in self._expected)]
 
 
 def cells(table):
-    """The text of a table, row by row, with its heads."""
+    """The text of a table, row by row, with its header."""
     return table.evaluate(
         "(table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim()))"
     )
@@ -89,7 +89,7 @@ def cells(table):
 
 def numbers(text):
     """The numbers in a text, in its order."""
-    return [float(found.replace("−", "-")) for found in re.findall(r"[-−+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", text)]
+    return [float(number.replace("−", "-")) for number in re.findall(r"[-−+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", text)]
 
 
 def twin_of(page, path):

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def desk(copy):
-    """The address of a study that may be written to, with four memories a layer to annotate; and the study."""
+    """The address of a writable study with four memories a layer to annotate, and the study."""
     with served(app_of(copy)) as address:
         yield f"{address}/annotate?sample=4", ffscope.open(copy).study
 
 
 def memory_on(page):
-    """Which memory lies on the desk."""
+    """The memory being annotated."""
     heading = page.get_by_role("heading", level=2).filter(has_text=re.compile(r"^L\d+\.\d+"))
     expect(heading).to_be_visible()
     return heading.inner_text().split()[0]
@@ -34,12 +34,12 @@ def is_on(page, memory):
 
 
 def saved(page):
-    """All that was done has reached the server."""
+    """Wait until every change has reached the server."""
     expect(page.get_by_text(re.compile(r"^saved \d\d:\d\d:\d\d$"))).to_be_visible()
 
 
 def marked(page):
-    """Of every prefix the patterns that it is marked with."""
+    """The patterns that each prefix is marked with."""
     rows = page.get_by_role("list", name="Prefixes").get_by_role("listitem")
     return [[int(text) for text in row.locator("[aria-pressed=true]").all_inner_texts()] for row in rows.all()]
 
@@ -58,7 +58,7 @@ def begin(browse, address, name="ada"):
 
 
 def mark(page, keys, description, kind):
-    """Marks by keyboard, as `1j1j1`; then describes the chosen pattern and says its kind."""
+    """Mark by keyboard, as in `1j1j1`; then describe the selected pattern and choose its kind."""
     for key in keys:
         page.keyboard.press(key)
     page.keyboard.press("d")
@@ -81,9 +81,9 @@ def test_a_memory_is_annotated_by_keyboard_and_the_next_one_comes(browse, desk):
     mark(page, "2k2k2", "about cats <b>", "m")
     page.keyboard.press("Enter")
     expect(page.get_by_text("1 of 12 done")).to_be_visible()
-    (said,) = read(study)
-    assert (said.annotator, str(said.memory), said.source) == ("ada", memory, "page")
-    assert said.patterns == [
+    (record,) = read(study)
+    assert (record.annotator, str(record.memory), record.source) == ("ada", memory, "page")
+    assert record.patterns == [
         Pattern("shallow", "ends with a", (ranks[0], ranks[1], ranks[3])),
         Pattern("semantic", "about cats <b>", (ranks[1], ranks[2], ranks[3])),
     ]
@@ -94,7 +94,7 @@ def test_a_memory_is_annotated_by_keyboard_and_the_next_one_comes(browse, desk):
     expect(page.get_by_role("button", name="No pattern")).to_have_attribute("aria-pressed", "true")
     page.get_by_role("button", name="Done, next").click()
     expect(page.get_by_text("2 of 12 done")).to_be_visible()
-    assert {str(one.memory): len(one.patterns) for one in read(study)} == {memory: 2, second: 0}
+    assert {str(record.memory): len(record.patterns) for record in read(study)} == {memory: 2, second: 0}
 
 
 def test_steps_can_be_undone_also_after_a_reload(browse, desk):
@@ -138,7 +138,7 @@ def test_what_is_half_done_is_there_again_even_when_the_page_is_left_at_once(bro
     expect(elsewhere.get_by_label("Description of pattern 1")).to_have_value("half a wor")
 
 
-def test_keys_are_letters_while_one_types(browse, desk):
+def test_shortcuts_are_off_while_typing(browse, desk):
     address, _ = desk
     page, memory = begin(browse, address)
     mark(page, "1", "just an unusual dark sum 0123", "s")
@@ -165,7 +165,7 @@ def test_a_new_pattern_is_described_at_once(browse, desk):
 
 
 def full_sheets(page):
-    """Every memory has 25 prefixes, as in a real study: those it has are repeated."""
+    """Give every memory 25 prefixes, as in a real study, by repeating its own."""
 
     def longer(route):
         sheet = route.fetch().json()
@@ -176,7 +176,7 @@ def full_sheets(page):
     page.route(re.compile(r"/annotate/L\d+/\d+\.json\?"), longer)
 
 
-def test_on_a_phone_the_patterns_are_in_reach_wherever_one_reads(browse, desk):
+def test_on_a_phone_the_patterns_stay_in_reach_while_scrolling(browse, desk):
     address, _ = desk
     page = browse(f"{address}&annotator=ada", before=full_sheets, width=400, height=800)
     is_on(page, memory_on(page))
@@ -237,12 +237,12 @@ def test_too_few_prefixes_are_refused_and_nothing_is_lost(browse, desk):
 def test_nothing_of_what_the_machine_found_is_shown(browse, desk):
     address, _ = desk
     page, memory = begin(browse, address)
-    told = twin_of(page, f"/{memory.replace('.', '/')}.json")
-    said = page.get_by_role("main").inner_text()
-    for pattern in told["patterns"]:
-        assert pattern["description"] not in said
-    for row in told["triggers"]:
-        assert f"{row['coefficient']:.3g}" not in said
+    twin = twin_of(page, f"/{memory.replace('.', '/')}.json")
+    text = page.get_by_role("main").inner_text()
+    for pattern in twin["patterns"]:
+        assert pattern["description"] not in text
+    for row in twin["triggers"]:
+        assert f"{row['coefficient']:.3g}" not in text
 
 
 def test_figure_2_is_drawn_of_the_machine_and_oneself(browse, desk):
@@ -289,10 +289,10 @@ def test_two_people_at_once_lose_nothing(browse, desk):
             page.keyboard.press("Enter")
         for page in people.values():
             expect(page.get_by_text(f"{number} of 12 done")).to_be_visible()
-    assert sorted((one.annotator, one.patterns[0].description) for one in read(study)) == [
+    assert sorted((record.annotator, record.patterns[0].description) for record in read(study)) == [
         (name, f"{name} {number}") for name in ("ada", "bob") for number in (1, 2, 3)
     ]
-    assert all(len(one.patterns[0].covers) == 3 for one in read(study))
+    assert all(len(record.patterns[0].covers) == 3 for record in read(study))
     people["ada"].reload()
     expect(people["ada"].get_by_text("Others: bob 3")).to_be_visible()
     expect(people["ada"].get_by_text("3 of 12 done")).to_be_visible()
@@ -308,7 +308,7 @@ def test_what_could_not_be_saved_is_saved_later(browse, desk):
     expect(page.get_by_text("Not saved.")).to_be_visible()
     assert marked(page)[:2] == [[1], [1]]
     page.unroute("**/draft.json")
-    saved(page)  # without being told to
+    saved(page)  # retried without a click
     expect(page.get_by_text("Not saved.")).to_have_count(0)
     elsewhere = browse(page.url)
     is_on(elsewhere, memory)
@@ -323,7 +323,7 @@ def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(browse
     page.keyboard.press("1")
     expect(page.get_by_text("Not saved.")).to_be_visible()
     page.unroute("**/draft.json")
-    page.reload()  # now the last word is sent as the page is left
+    page.reload()  # the last state is sent as the page is left
     is_on(page, memory)
     assert marked(page)[0] == [1]
     elsewhere = browse(page.url)
@@ -336,7 +336,7 @@ def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(browse
     assert marked(page)[:2] == [[1], [1]]
 
 
-def test_a_program_cannot_sign(browse, desk):
+def test_a_reserved_name_is_refused(browse, desk):
     browse.expects("status of 400")
     address, _ = desk
     page = browse(address)
@@ -348,11 +348,11 @@ def test_a_program_cannot_sign(browse, desk):
     expect(page.get_by_text("0 of 12 done")).to_be_visible()
 
 
-def test_any_memory_of_the_sample_can_be_gone_to_and_back(browse, desk):
+def test_any_memory_of_the_sample_can_be_opened_and_left(browse, desk):
     address, _ = desk
     page, first = begin(browse, address)
     page.get_by_text("All memories in the sample").click()
-    names = [one["memory"] for one in twin_of(page, "/annotate.json?annotator=ada&sample=4")["memories"]]
+    names = [entry["memory"] for entry in twin_of(page, "/annotate.json?annotator=ada&sample=4")["memories"]]
     assert sorted(page.locator(".sample").get_by_role("link").all_inner_texts()) == sorted(names)
     page.locator(".sample").get_by_role("link", name=names[5], exact=True).click()
     is_on(page, names[5])

@@ -25,8 +25,8 @@ def folder(study, tmp_path_factory):
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *said):
-        """Nobody reads it."""
+    def log_message(self, *args):
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def home(request, folder):
     return folder.as_uri() if request.param == "disk" else request.getfixturevalue("hosted")
 
 
-def test_one_walks_from_the_overview_to_a_memory(browse, home, study):
+def test_links_lead_from_the_overview_to_a_memory(browse, home, study):
     page = browse(f"{home}/index.html")
     figures = page.get_by_role("figure")
     expect(figures.locator("canvas")).to_have_count(figures.count())
@@ -72,8 +72,8 @@ def test_memories_without_a_page_are_plain_text(browse, folder):
     table = page.get_by_role("region", name="Memories of this layer")
     expect(table.get_by_role("rowheader")).to_have_count(22)
     expect(table.get_by_role("link")).to_have_text(["L1.4", "L1.9"])
-    said = "This export holds pages for 2 of 22 memories of this layer; those without a link were not exported"
-    expect(page.get_by_role("main")).to_contain_text(f"{said} (ffscope export --memories …).")
+    sentence = "This export has pages for 2 of 22 memories of this layer; those without a link were not exported"
+    expect(page.get_by_role("main")).to_contain_text(f"{sentence} (ffscope export --memories …).")
     page.goto(f"{folder.as_uri()}/L1/4.html")
     similar = page.locator("section").filter(has=page.get_by_role("heading", name="Similar memories"))
     named = re.findall(r"L\d+\.\d+", similar.inner_text())
@@ -83,15 +83,15 @@ def test_memories_without_a_page_are_plain_text(browse, folder):
 
 def test_every_link_leads_to_a_file(browse, folder):
     page = browse(f"{folder.as_uri()}/index.html")
-    seen, found = set(), [page.url]
-    while found:
-        address = found.pop().partition("#")[0]
+    seen, pending = set(), [page.url]
+    while pending:
+        address = pending.pop().partition("#")[0]
         if address in seen:
             continue
         seen.add(address)
         page.goto(address)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        found += page.get_by_role("link").evaluate_all("(all) => all.map((one) => one.href)")
+        pending += page.get_by_role("link").evaluate_all("(all) => all.map((one) => one.href)")
     assert len(seen) == 2 + 3 + len(NAMES)
 
 
@@ -105,7 +105,7 @@ def test_nothing_is_offered_that_needs_a_server(browse, folder):
     expect(page.get_by_text("ffscope serve")).to_have_count(0)
 
 
-def found(page):
+def result_names(page):
     """The names of the memories that a search shows, in order."""
     return page.get_by_role("region", name="Results").get_by_role("rowheader").all_inner_texts()
 
@@ -118,7 +118,7 @@ def test_memories_are_searched_without_a_server(browse, home, study):
     expect(box).to_be_focused()
     box.fill("l1.4")
     expect(page.get_by_role("status")).to_have_text("1 memory")
-    assert found(page) == ["L1.4"]
+    assert result_names(page) == ["L1.4"]
     shown = memory_page(study.folder, "L1.4")
     row = page.get_by_role("region", name="Results")
     expect(row.locator("bdi.token")).to_have_text([token for token, _ in shown.value.promotes[:10]])
@@ -139,25 +139,25 @@ def test_a_search_in_files_finds_what_python_finds(browse, folder, study):
     box = page.get_by_role("searchbox")
 
     box.fill("Song")  # longer than any token of this tokenizer
-    heard = {
+    matching = {
         name
-        for name, one in pages.items()
-        if any("song" in "".join(row.tokens[: row.position + 1]).lower() for row in one.triggers[:3])
-        or any("song" in row.description.lower() for row in one.patterns[:1])
+        for name, memory in pages.items()
+        if any("song" in "".join(row.tokens[: row.position + 1]).lower() for row in memory.triggers[:3])
+        or any("song" in row.description.lower() for row in memory.patterns[:1])
     }
-    assert 0 < len(heard) < len(pages)
-    expect(page.get_by_role("status")).to_have_text(f"{len(heard)} memories")
-    assert set(found(page)) == heard
+    assert 0 < len(matching) < len(pages)
+    expect(page.get_by_role("status")).to_have_text(f"{len(matching)} memories")
+    assert set(result_names(page)) == matching
     linked = set(page.get_by_role("region", name="Results").get_by_role("link").all_inner_texts())
-    assert linked == heard & set(NAMES)
+    assert linked == matching & set(NAMES)
 
     token = "W"  # as typed: before those that promote w or ␣w, the higher its rank the earlier
-    ranks = {name: [text for text, _ in one.value.promotes[:10]] for name, one in pages.items()}
+    ranks = {name: [text for text, _ in memory.value.promotes[:10]] for name, memory in pages.items()}
     wanted = sorted((name for name in ranks if token in ranks[name]), key=lambda name: ranks[name].index(token))
     box.fill(token)
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    assert set(found(page)[: len(wanted)]) == set(wanted)
-    assert [ranks[name].index(token) for name in found(page)[: len(wanted)]] == [
+    assert set(result_names(page)[: len(wanted)]) == set(wanted)
+    assert [ranks[name].index(token) for name in result_names(page)[: len(wanted)]] == [
         ranks[name].index(token) for name in wanted
     ]
 
@@ -165,9 +165,9 @@ def test_a_search_in_files_finds_what_python_finds(browse, folder, study):
 def test_a_search_in_files_shows_many_matches_part_by_part(browse, folder):
     page = browse(f"{folder.as_uri()}/search.html?q=l")
     expect(page.get_by_role("status")).to_have_text("66 memories")
-    assert len(found(page)) == 50
+    assert len(result_names(page)) == 50
     page.get_by_role("button", name="Show 16 more of 16").click()
-    assert len(found(page)) == 66
+    assert len(result_names(page)) == 66
     expect(page.get_by_role("button", name="Show")).to_have_count(0)
 
 
@@ -198,7 +198,7 @@ def test_an_exported_page_fits_a_phone(browse, folder):
     fits(page)
 
 
-def test_where_the_study_lay_is_not_told(folder, study):
+def test_an_export_hides_the_path_of_the_study(folder, study):
     for file in folder.rglob("*"):
         if file.suffix in (".html", ".json"):
             assert str(study.folder) not in file.read_text(), file

@@ -1,4 +1,4 @@
-"""A study whose text, tokens, titles, names and annotations are all out to harm: it is shown, and nothing of it is obeyed."""
+"""A study with malicious text, tokens, titles, names and annotations: they are shown as text and never executed."""
 
 import json
 from urllib.parse import quote
@@ -33,7 +33,7 @@ HARM = [SCRIPT, IMAGE, MARKS, "</script>" + SCRIPT, '"><svg onload=window.__hit=
 PERSON = '"></script><img src=x onerror="window.__hit=1;alert(4)">'
 SOURCE = f"models/{IMAGE}\u202e&lt;b&gt;"
 
-# The longest time in which the page could not answer, in milliseconds.
+# The longest time for which the page did not respond, in milliseconds.
 WATCH = """window.__longest = 0;
 new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
   window.__longest = Math.max(window.__longest, duration);
@@ -41,8 +41,8 @@ new PerformanceObserver((list) => list.getEntries().forEach(({ duration }) => {
 INJECTED = """() => [...document.querySelectorAll("img, svg, iframe, object, embed, base, style, [action], [onload], [onerror]")]
   .concat([...document.scripts].filter((one) => one.type !== "application/json" && !/\\/static\\/\\w+\\.js$/.test(one.src)))
   .map((one) => one.outerHTML.slice(0, 200))"""
-# Every text and every title that a person or a screen reader meets.
-SAID = """() => {
+# Every text and title that a person or a screen reader encounters.
+SHOWN_TEXT = """() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const said = [document.title];
   while (texts.nextNode()) if (texts.currentNode.parentElement.closest("script") === null) said.push(texts.currentNode.data);
@@ -53,7 +53,7 @@ SAID = """() => {
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory, tokenizer):
-    """The study: hostile from its corpus on, and then made worse in its files."""
+    """A study of a hostile corpus, with more hostile text put into its files."""
     folder = tmp_path_factory.mktemp("hostile")
     plain = write_corpus(folder / "plain.jsonl", hostile=True).read_text().splitlines()
     with (folder / "corpus.jsonl").open("wb") as out:
@@ -61,8 +61,8 @@ def hostile(tmp_path_factory, tokenizer):
             row = {**json.loads(line), "title": f"{SCRIPT}{MARKS}", "topic": IMAGE}
             out.write(json.dumps(row).encode() + b"\n")
         out.write(b'{"text": "broken \xff\xfe\xc3\x28 bytes"}\n')
-    with undrawn():  # until the study is as bad as it gets
-        made = run(
+    with undrawn():  # until the files are spoiled too
+        original = run(
             tiny_model(tokenizer),
             CorpusOptions(str(folder / "corpus.jsonl")),
             folder / "study",
@@ -72,30 +72,30 @@ def hostile(tmp_path_factory, tokenizer):
             mutation_triggers=5,
             encoder="model",
         )
-    assert made.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
-    spoil(made.folder)
-    study = ffscope.open(made.folder).study
+    assert original.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
+    spoil(original.folder)
+    study = ffscope.open(original.folder).study
     for number in range(6):
         write(study, "mallory", Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
     drafts.save(study, "mallory", Memory(1, 0), [DraftPattern("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
-    sign_otherwise(made.folder, "mallory", PERSON)
-    with Study.adding(made.folder) as opened:
+    sign_otherwise(original.folder, "mallory", PERSON)
+    with Study.adding(original.folder) as opened:
         write_report(opened)
-    return made.folder
+    return original.folder
 
 
 def spoil(folder):
-    """Puts harm into the tables; pieces of text, their ends and their tokens stay consistent."""
+    """Put hostile text into the tables; texts, their ends and their tokens stay consistent."""
     words = [f"{HARM[i % len(HARM)]}{i}" for i in range(67)]
     words[9] = LONG
     rewrite(folder / "vocabulary.parquet", text=lambda row: words[row["token"]])
     rewrite(folder / "patterns.parquet", description=lambda row: f"{SCRIPT}{IMAGE}{MARKS}" + "y" * 10_000)
 
     def pieces(row):
-        made = [HARM[(row["sentence"] + at) % len(HARM)] for at in range(len(row["tokens"]))]
+        texts = [HARM[(row["sentence"] + at) % len(HARM)] for at in range(len(row["tokens"]))]
         if row["sentence"] % 20 == 1:
-            made[len(made) // 2] = LONG
-        return made
+            texts[len(texts) // 2] = LONG
+        return texts
 
     def ends(row):
         lengths = [len(piece) for piece in pieces(row)]
@@ -109,11 +109,11 @@ def spoil(folder):
 
 
 def rewrite(file, **columns):
-    """A table with some columns made anew, each from its row as it was."""
+    """Recompute some columns of a table, each from its old row."""
     table = pq.read_table(file)
     rows = table.to_pylist()
-    made = {name: [make(row) for row in rows] for name, make in columns.items()}
-    for name, values in made.items():
+    replaced = {name: [make(row) for row in rows] for name, make in columns.items()}
+    for name, values in replaced.items():
         field = table.schema.field(name)
         table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
     pq.write_table(table, file)
@@ -127,14 +127,14 @@ def harm(chromium, hostile, tokenizer):
 
 
 def is_unharmed(page):
-    """Nothing ran, nothing was put in, no mark of direction or control is left, and the page answers."""
+    """No script ran, no markup was injected, no direction or control character is left, and the page responds."""
     assert page.evaluate("window.__hit") is None
     assert page.evaluate(INJECTED) == []
-    left = set(page.evaluate(SAID)) & set("\u202e\u2066\x00\x1b\u200b")
+    left = set(page.evaluate(SHOWN_TEXT)) & set("\u202e\u2066\x00\x1b\u200b")
     assert not left
     fits(page)
     page.set_viewport_size({"width": 400, "height": 800})
-    page.wait_for_timeout(200)  # charts are drawn anew
+    page.wait_for_timeout(200)  # charts are redrawn
     fits(page)
     assert page.evaluate("window.__longest") < 2000
 
@@ -194,26 +194,26 @@ def test_a_search_shows_it_as_text(browse, harm):
     page = opened(browse, f"{harm}/search?trigger=%3Cscript%3E")
     expect(page.get_by_role("region", name="Results")).to_contain_text("<script>window.__hit")
     is_unharmed(page)
-    for asked in ("promotes=%3Cimg", "pattern=%3CIMG", "trigger=%00&layers=0,1", "kind=%3Cb%3E"):
-        page.goto(f"{harm}/search?{asked}")
+    for query in ("promotes=%3Cimg", "pattern=%3CIMG", "trigger=%00&layers=0,1", "kind=%3Cb%3E"):
+        page.goto(f"{harm}/search?{query}")
         expect(page.locator("table.results, .empty, .problem").first).to_be_visible()
         is_unharmed(page)
 
 
 def test_a_prompt_shows_it_as_text(browse, harm):
-    """What the model's tokenizer spells is made hostile on the way."""
+    """The response is changed on its way, since the tokenizer spells no hostile tokens."""
 
     def worse(route):
-        said = route.fetch().json()
-        said["tokens"] = [HARM[i % len(HARM)] for i, _ in enumerate(said["tokens"])]
-        said["spellings"] = {number: HARM[int(number) % len(HARM)] for number in said["spellings"]} | {"9": LONG}
-        for i, choice in enumerate(said["distribution"]):
+        reading = route.fetch().json()
+        reading["tokens"] = [HARM[i % len(HARM)] for i, _ in enumerate(reading["tokens"])]
+        reading["spellings"] = {number: HARM[int(number) % len(HARM)] for number in reading["spellings"]} | {"9": LONG}
+        for i, choice in enumerate(reading["distribution"]):
             choice["token"] = LONG if i == 2 else HARM[i % len(HARM)]
-        for step in said["steps"]:
+        for step in reading["steps"]:
             step["before"]["token"], step["case"] = LONG, "<b>case"
             for memory in step["memories"]:
                 memory["promotes"] = HARM
-        route.fulfill(body=json.dumps(said), content_type="application/json")
+        route.fulfill(body=json.dumps(reading), content_type="application/json")
 
     def before(page):
         page.add_init_script(WATCH)
@@ -314,8 +314,8 @@ def test_an_export_shows_it_as_text(browse, hostile, tmp_path):
         page = opened(browse, f"{out.as_uri()}/{path}")
         expect(page.get_by_role("main")).to_contain_text("<script>window.__hit")
         is_unharmed(page)
-    for asked in ("%3CIMG", "%E2%80%AE", "%22%3E%3Csvg", "W", "%00"):
-        page.goto(f"{out.as_uri()}/search.html?q={asked}")
+    for query in ("%3CIMG", "%E2%80%AE", "%22%3E%3Csvg", "W", "%00"):
+        page.goto(f"{out.as_uri()}/search.html?q={query}")
         expect(page.locator("table.results, .empty").first).to_be_visible()
         is_unharmed(page)
     assert (out / "search.html").stat().st_size < 2_000_000

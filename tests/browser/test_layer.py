@@ -10,7 +10,7 @@ from browser.pages import fits, is_drawn, twin_of
 
 pytestmark = pytest.mark.browser
 MANY = 20_000
-# Presses or scrolls, and says how many milliseconds it took until the page was painted again.
+# Clicks or scrolls, and returns the milliseconds until the page was painted again.
 TIMED = """async (element, to) => {
   const start = performance.now();
   if (to === null) element.click(); else element.scrollTop = to;
@@ -23,12 +23,12 @@ def first_name(page):
     return page.get_by_role("region", name="Memories of this layer").get_by_role("rowheader").first
 
 
-def count_said(page):
+def count_status(page):
     return page.get_by_role("status").filter(has_text="memor")
 
 
 def sorted_by(columns, name, *, down):
-    """The memories' names as a table shows them; what has no number comes last."""
+    """The memories' names as the table sorts them; those without a number are left out."""
     known = [i for i, value in enumerate(columns[name]) if value is not None]
     known.sort(key=lambda i: columns[name][i], reverse=down)
     return [f"L1.{columns['memory'][i]}" for i in known]
@@ -50,7 +50,7 @@ def test_a_head_sorts_both_ways(browse, still):
     expect(again.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "none")
 
 
-def test_a_row_says_what_the_twin_says(browse, still):
+def test_a_row_shows_what_the_twin_has(browse, still):
     page = browse(f"{still}/L1")
     columns = twin_of(page, "/L1.json")["columns"]
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="L1.4", exact=True))
@@ -65,14 +65,14 @@ def test_filters_narrow_the_table_and_are_in_the_link(browse, still):
     page = browse(f"{still}/L1")
     columns = twin_of(page, "/L1.json")["columns"]
     rows = range(len(columns["memory"]))
-    expect(count_said(page)).to_have_text("22 memories")
+    expect(count_status(page)).to_have_text("22 memories")
     tried = []
 
     def fit(test):
         tried.append(test)
         left = [row for row in rows if all(each(row) for each in tried)]
         assert 0 < len(left) < 22
-        expect(count_said(page)).to_have_text(f"{len(left)} of 22 memories")
+        expect(count_status(page)).to_have_text(f"{len(left)} of 22 memories")
         expect(first_name(page)).to_have_text(f"L1.{left[0]}")
         return left
 
@@ -89,14 +89,14 @@ def test_filters_narrow_the_table_and_are_in_the_link(browse, still):
     expect(first_name(page)).to_have_text(first)
     again = browse(page.url)
     expect(first_name(again)).to_have_text(first)
-    expect(count_said(again)).to_have_text(f"{len(left)} of 22 memories")
+    expect(count_status(again)).to_have_text(f"{len(left)} of 22 memories")
     expect(again.get_by_label("Kind")).to_have_value("shallow")
     again.get_by_role("button", name="Clear").click()
-    expect(count_said(again)).to_have_text("22 memories")
+    expect(count_status(again)).to_have_text("22 memories")
     assert again.url == f"{still}/L1?sort=-maximum"
 
 
-def test_agreement_and_death_are_filters_too(browse, still):
+def test_agreement_and_state_are_filters_too(browse, still):
     def some_die(route):
         twin = route.fetch().json()
         twin["columns"] |= {"dead": [i in (3, 8) for i in range(22)], "agrees": [None, True, *[False] * 20]}
@@ -111,15 +111,15 @@ def test_agreement_and_death_are_filters_too(browse, still):
     ):
         page.get_by_role("button", name="Clear").click()
         page.get_by_label(label).select_option(choice)
-        expect(count_said(page)).to_have_text(f"{count} of 22 memories")
+        expect(count_status(page)).to_have_text(f"{count} of 22 memories")
         expect(first_name(page)).to_have_text(first)
     page.get_by_label("State").select_option("dead")
-    expect(count_said(page)).to_have_text("0 of 22 memories: nothing fits all filters. Loosen one, or clear them.")
+    expect(count_status(page)).to_have_text("0 of 22 memories: no memory passes all filters. Relax one, or clear them.")
 
 
 def test_a_link_with_words_that_mean_nothing_shows_everything(browse, still):
     page = browse(f"{still}/L1?sort=beauty&kind=deep&state=asleep&fires_min=much")
-    expect(count_said(page)).to_have_text("22 memories")
+    expect(count_status(page)).to_have_text("22 memories")
     expect(first_name(page)).to_have_text("L1.0")
 
 
@@ -149,7 +149,7 @@ def crowded(browse, still):
         route.fulfill(body=json.dumps({**twin, "memories": MANY, "columns": columns}), content_type="application/json")
 
     page = browse(f"{still}/L1", before=lambda page: page.route("**/L1.json", grow))
-    expect(count_said(page)).to_have_text("20,000 memories")
+    expect(count_status(page)).to_have_text("20,000 memories")
     return page
 
 
@@ -177,11 +177,11 @@ def test_thousands_of_rows_are_sorted_filtered_and_scrolled_within_a_second(crow
     for to in range(0, 600_000, 60_000):
         assert scroller.evaluate(TIMED, to) < 1000
     crowded.get_by_label("Firing rate, %, from").fill("30")
-    expect(count_said(crowded)).to_have_text(re.compile(r"^[\d,]+ of 20,000 memories$"))
+    expect(count_status(crowded)).to_have_text(re.compile(r"^[\d,]+ of 20,000 memories$"))
 
 
 def test_the_keyboard_goes_from_row_to_row(browse, crowded):
-    browse.expects("status of 404")  # only the crowd has that memory
+    browse.expects("status of 404")  # the study itself has no such memory
     first_name(crowded).get_by_role("link").focus()
     for _ in range(60):
         crowded.keyboard.press("ArrowDown")

@@ -1,4 +1,4 @@
-"""What can be tested of the looks: every page fits a phone, and is dark where the system is."""
+"""The layout: every page fits a phone, and is dark where the system is."""
 
 import re
 
@@ -8,13 +8,13 @@ from playwright.sync_api import expect
 from browser.pages import fits
 
 pytestmark = pytest.mark.browser
-# A page, and what is there when it is drawn.
+# A page, with a text that shows when it is drawn.
 PAGES = {
     "/": "How this study was made",
     "/L1": "22 memories",
     "/L1/4?text=The+cat+sat+on+a+mat": "All coefficients",
     "/search?trigger=a&fires=0..1": "memories in",
-    "/prompt?text=The+cat+sat+on+a+mat+and+it+flew&zero=L1.3,L2.4&a=a&b=b&new_tokens=5": "The texts part|Both texts",
+    "/prompt?text=The+cat+sat+on+a+mat+and+it+flew&zero=L1.3,L2.4&a=a&b=b&new_tokens=5": "The texts differ|Both texts",
     "/annotate": "Your name",
     "/annotate?annotator=ada": "Add a pattern",
     "/L1/99": "This page cannot be shown",
@@ -35,7 +35,7 @@ def test_every_page_fits_a_phone_and_is_dark_where_the_system_is(browse, site):
         assert page.evaluate(BRIGHTNESS.format("document.querySelector('main')", "color")) > 500, path
 
 
-def test_dark_and_light_are_ones_own_choice_too(browse, site):
+def test_the_colour_scheme_can_be_chosen(browse, site):
     def brightness(page):
         return page.evaluate(BRIGHTNESS.format("document.body", "backgroundColor"))
 

@@ -1,4 +1,4 @@
-"""A memory's page: its triggers in the colours of the model, its value, and all around it."""
+"""A memory's page: its triggers coloured by coefficient, its value, patterns, mutation and neighbours."""
 
 import json
 import re
@@ -36,13 +36,13 @@ def first_example(page):
 
 
 def coefficients_shown(place):
-    """What the titles of tokens say, in their order."""
+    """The coefficients in the titles of tokens, in order."""
     titles = place.locator("[title*=coefficient]").evaluate_all("(all) => all.map((one) => one.title)")
     return [float(title.rpartition("coefficient ")[2]) for title in titles]
 
 
 def coefficients_of(model, name, tokens):
-    """A memory's coefficient at every token of a sentence, as one run of the model in Python has it."""
+    """A memory's coefficient at every token of a sentence, from one run of the model in Python."""
     layer, number = Memory.parse(name)
     ids = torch.tensor([[model.tokenizer.bos_token_id, *tokens]])
     return model.trace(ids).coefficients[layer][0, 1:, number].tolist()
@@ -50,23 +50,23 @@ def coefficients_of(model, name, tokens):
 
 def test_the_trigger_token_and_the_next_are_marked(browse, still, study):
     page = browse(f"{still}/L0/3")
-    said = memory_page(study.folder, "L0.3")
+    memory = memory_page(study.folder, "L0.3")
     shown = twin_of(page, "/L0/3.json")["triggers"]
     expect(page.get_by_role("article")).to_have_count(len(shown))
     for place, row in enumerate(shown):
-        trigger = said.triggers[row["rank"] - 1]
+        trigger = memory.triggers[row["rank"] - 1]
         example = page.get_by_role("article").nth(place)
         expect(example.get_by_title(re.compile("trigger token, coefficient"))).to_have_text(trigger.token.strip())
         expect(example.get_by_title(re.compile(": next token"))).to_have_count(1)
         expect(example).to_contain_text(trigger.next_token)
         assert numbers(example.inner_text())[:2] == pytest.approx([trigger.rank, trigger.coefficient], abs=0.006)
-        read = example.locator(".prefix").evaluate(
+        prefix = example.locator(".prefix").evaluate(
             """(prefix) => { const end = prefix.querySelector(".trigger");
             return [...prefix.childNodes].slice(0, [...prefix.childNodes].indexOf(end) + 1)
               .map((one) => one.textContent).join(""); }"""
         )
         plain = (trigger.before + trigger.token).replace("\x1b", "<001B>").replace("\u202e", "<202E>")
-        assert read.replace("␣", " ") == plain
+        assert prefix.replace("␣", " ") == plain
 
 
 def test_tokens_have_the_coefficients_of_the_python_call(browse, site, study, model, mutated):
@@ -84,11 +84,11 @@ def test_tokens_have_the_coefficients_of_the_python_call(browse, site, study, mo
 
 
 def test_rows_in_the_window_are_coloured_first_in_one_question(browse, site):
-    """And all others in a second one."""
-    asked = []
+    """The other rows follow in a second request."""
+    urls = []
 
     def watch(page):
-        page.on("request", lambda request: "coefficients.json" in request.url and asked.append(request.url))
+        page.on("request", lambda request: "coefficients.json" in request.url and urls.append(request.url))
         page.route("**/L1/4.json", many)
 
     def many(route):
@@ -102,7 +102,7 @@ def test_rows_in_the_window_are_coloured_first_in_one_question(browse, site):
     visible = page.get_by_role("article").evaluate_all(
         "(all) => all.filter((one) => one.getBoundingClientRect().top < innerHeight).length"
     )
-    questions = [list(map(int, parse_qs(urlsplit(url).query)["sentences"][0].split(","))) for url in asked]
+    questions = [list(map(int, parse_qs(urlsplit(url).query)["sentences"][0].split(","))) for url in urls]
     assert 0 < visible < 15
     assert questions == [list(range(1, visible + 1)), list(range(visible + 1, 16))]
 
@@ -132,9 +132,9 @@ def test_links_and_keys_lead_to_the_neighbours(browse, still):
         page.wait_for_url(address_of(still, name))
         expect(page.get_by_role("heading", level=1)).to_have_text(name)
     near = page.get_by_role("navigation", name="Memories")
-    lot = near.get_by_role("link", name="Random").get_attribute("href")
+    random_path = near.get_by_role("link", name="Random").get_attribute("href")
     page.keyboard.press("r")
-    page.wait_for_url(f"{still}{lot}")
+    page.wait_for_url(f"{still}{random_path}")
     page.goto(f"{still}/L0/0")
     expect(near.get_by_role("link")).to_have_text(["Layer 0", "Next", "Random"])
     near.get_by_role("link", name="Next").click()
@@ -143,7 +143,7 @@ def test_links_and_keys_lead_to_the_neighbours(browse, still):
     expect(page.get_by_role("heading", level=1)).to_have_text("Layer 0")
 
 
-def test_keys_are_letters_while_one_types(browse, site):
+def test_shortcuts_are_off_while_typing(browse, site):
     page = browse(f"{site}/L0/2")
     page.get_by_label("Your own text").press_sequentially("pnr")
     expect(page.get_by_label("Your own text")).to_have_value("pnr")
@@ -154,21 +154,21 @@ def test_the_paragraph_around_a_prefix_can_be_seen(browse, still):
     page = browse(f"{still}/L0/3")
     rows = twin_of(page, "/L0/3.json")["triggers"]
     place = next(i for i, row in enumerate(rows) if "script" not in "".join(row["tokens"]))
-    said = twin_of(page, f"/context.json?sentence={rows[place]['sentence']}")["sentences"]
-    assert len(said) == 2
+    sentences = twin_of(page, f"/context.json?sentence={rows[place]['sentence']}")["sentences"]
+    assert len(sentences) == 2
     example = page.get_by_role("article").nth(place)
     button = example.get_by_role("button", name="Paragraph")
     expect(button).to_have_attribute("aria-expanded", "false")
     button.click()
     expect(button).to_have_attribute("aria-expanded", "true")
-    mine = next(one["text"] for one in said if one["sentence"] == rows[place]["sentence"])
+    mine = next(sentence["text"] for sentence in sentences if sentence["sentence"] == rows[place]["sentence"])
     expect(example.get_by_role("mark")).to_have_text(mine)
-    expect(example).to_contain_text(" ".join(one["text"] for one in said))
+    expect(example).to_contain_text(" ".join(sentence["text"] for sentence in sentences))
     button.click()
     expect(example.get_by_role("mark")).to_be_hidden()
 
 
-def test_ones_own_text_has_the_numbers_of_the_python_call(browse, site, model):
+def test_a_typed_text_has_the_numbers_of_the_python_call(browse, site, model):
     page = browse(f"{site}/L1/4")
     box = page.get_by_label("Your own text")
     box.fill(TEXT)
@@ -199,15 +199,15 @@ def test_a_text_that_is_too_long_is_refused_in_a_sentence(browse, site):
     expect(page.get_by_role("status").filter(has_text="Shorten it")).to_be_visible()
 
 
-def test_the_value_and_how_often_it_fires_are_said_and_drawn(browse, still, study):
+def test_the_value_and_how_often_it_fires_are_shown(browse, still, study):
     page = browse(f"{still}/L1/4")
-    value, triggers = (said := memory_page(study.folder, "L1.4")).value, said.triggers
-    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    value, triggers = (memory := memory_page(study.folder, "L1.4")).value, memory.triggers
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Promoted tokens", exact=True))
     expect(part).to_be_visible()
     promoted = part.get_by_role("listitem").all_inner_texts()
     assert [text.split()[0] for text in promoted] == [token for token, _ in value.promotes]
     assert [numbers(text)[-1] for text in promoted] == pytest.approx([p for _, p in value.promotes], rel=6e-3)
-    hits = sum(one.next_token == value.promotes[0][0] for one in triggers)
+    hits = sum(trigger.next_token == value.promotes[0][0] for trigger in triggers)
     expect(part).to_contain_text(
         f"follows {hits} of {len(triggers)} triggers (precision {round(100 * value.precision)} %)"
     )
@@ -215,44 +215,46 @@ def test_the_value_and_how_often_it_fires_are_said_and_drawn(browse, still, stud
         expect(part).to_contain_text(token)
 
     # And how often it fires.
-    share = f"{100 * said.fired / said.seen:.1f} %"
-    expect(page.get_by_role("main")).to_contain_text(f"Fires on {share} of prefixes ({said.fired:,} of {said.seen:,})")
+    share = f"{100 * memory.fired / memory.seen:.1f} %"
+    expect(page.get_by_role("main")).to_contain_text(
+        f"fires on {share} of prefixes ({memory.fired:,} of {memory.seen:,})"
+    )
     label = page.get_by_role("img", name=re.compile("^Coefficients of")).get_attribute("aria-label")
-    assert f"{said.seen:,} prefixes" in label
+    assert f"{memory.seen:,} prefixes" in label
     assert f"{share} above 0" in label
     bars = page.locator(".histogram [title]").evaluate_all("(all) => all.map((one) => one.title)")
     counts = [int(title.rpartition(": ")[2].replace(",", "")) for title in bars]
-    assert [count for count in counts if count] == [count for count in said.histogram if count]
+    assert [count for count in counts if count] == [count for count in memory.histogram if count]
 
 
 def test_a_pattern_shows_its_triggers_alone(browse, still):
-    """With made-up patterns, so that one of them leaves something out."""
+    """With made-up patterns, so that one of them does not cover every trigger."""
     first = {"annotator": "machine", "kind": "shallow", "description": "one", "p_value": 1e-20, "detection": None}
     covers = [
         {**first, "covers": [1, 2, 3]},
         {**first, "annotator": "ada", "description": "two", "covers": [2], "p_value": None},
     ]
 
-    def found(route):
+    def replace_patterns(route):
         rows = route.fetch().json()
         rows["triggers"] = [{**rows["triggers"][0], "rank": rank, "folded": []} for rank in range(1, 7)]
         route.fulfill(body=json.dumps({**rows, "patterns": covers}), content_type="application/json")
 
-    page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", found))
+    page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", replace_patterns))
     part = page.locator("section").filter(has=page.get_by_role("heading", name="Patterns", exact=True))
     expect(part).to_contain_text("Found automatically")
     expect(part).to_contain_text("By ada")
-    one, two = part.get_by_role("button", name="one"), part.get_by_role("button", name="two")
-    expect(one).to_contain_text("shallow · covers 3 triggers · p < 1e-12")
-    one.hover()
+    button_one, button_two = part.get_by_role("button", name="one"), part.get_by_role("button", name="two")
+    expect(button_one).to_contain_text("shallow · covers 3 triggers · p < 1e-12")
+    button_one.hover()
     expect(page.locator("article.covered")).to_have_count(3)
-    one.click()
+    button_one.click()
     expect(page.get_by_role("article")).to_have_count(3)
-    two.click()
+    button_two.click()
     expect(page.get_by_role("article")).to_have_count(1)
-    expect(one).to_have_attribute("aria-pressed", "false")
+    expect(button_one).to_have_attribute("aria-pressed", "false")
     assert page.url.endswith("?pattern=2")
-    two.click()
+    button_two.click()
     expect(page.get_by_role("article")).to_have_count(6)
 
 
@@ -265,12 +267,12 @@ def test_the_same_prefix_is_shown_once_and_many_are_shown_on_demand(browse, stil
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", many))
     expect(page.get_by_role("article")).to_have_count(15)
-    expect(first_example(page).get_by_title("The same prefix is also of rank 90, 91")).to_have_text("×3")
+    expect(first_example(page).get_by_title("The same prefix also has rank 90, 91")).to_have_text("×3")
     page.get_by_role("button", name="Show 25 more").click()
     expect(page.get_by_role("article")).to_have_count(40)
 
 
-def test_mutation_is_summed_up_and_told_in_full(browse, still, mutated):
+def test_mutation_has_a_summary_and_every_removal(browse, still, mutated):
     page = browse(address_of(still, mutated))
     mutation = twin_of(page, f"/{mutated.replace('.', '/')}.json")["mutation"]
     rows = cells(page.get_by_role("region", name="Mutation").locator("table"))[1:]
@@ -279,8 +281,8 @@ def test_mutation_is_summed_up_and_told_in_full(browse, still, mutated):
         assert int(count) == mutation["summary"][removed]["count"]
     assert [row[0] for row in rows] == ["first", "last", "random"]
     page.get_by_text(f"Each removal ({len(mutation['rows'])})").click()
-    told = cells(page.get_by_role("region", name="Each removal").locator("table"))[1:]
-    assert [float(row[4]) for row in told] == pytest.approx(
+    removals = cells(page.get_by_role("region", name="Each removal").locator("table"))[1:]
+    assert [float(row[4]) for row in removals] == pytest.approx(
         [row["mutated"] for row in mutation["rows"]], rel=6e-3, abs=1e-5
     )
 
@@ -291,8 +293,8 @@ def test_similar_memories_are_links_with_what_they_share(browse, site, model):
     similar = twin_of(page, "/L1/4.json")["similar"]["tokens"]
     expect(part).to_contain_text(f"{similar[0]['memory']} {similar[0]['shared']} of 20 tokens")
     near = Live(model, bos=True).similar(Memory(1, 4))
-    for one in near[:5]:
-        expect(part).to_contain_text(f"{one.memory} cosine {one.cosine:.2f}".replace("-", "−"))
+    for neighbour in near[:5]:
+        expect(part).to_contain_text(f"{neighbour.memory} cosine {neighbour.cosine:.2f}".replace("-", "−"))
     part.get_by_role("link", name=near[0].memory, exact=True).last.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(near[0].memory)
 
@@ -330,7 +332,7 @@ def test_a_line_on_top_says_what_it_does_and_leads_to_the_prompt_page(browse, st
     ("rank", "agrees", "words"),
     [(2, False, "ranks 2nd of 49,152"), (1, True, "ranks 1st of 49,152"), (None, False, "has no rank")],
 )
-def test_the_rank_of_the_next_token_is_said_beside_agreement(browse, still, rank, agrees, words):
+def test_the_rank_of_the_next_token_is_shown_beside_agreement(browse, still, rank, agrees, words):
     def rank_it(route):
         twin = route.fetch().json()
         twin["value"] |= {"agrees": agrees, "next_rank": rank, "vocabulary": 49152}
@@ -339,15 +341,15 @@ def test_the_rank_of_the_next_token_is_said_beside_agreement(browse, still, rank
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", rank_it))
     mark = "yes" if agrees else "no"
     expect(page.locator(".summary")).to_contain_text(
-        f"the next token of its top trigger {words} in the value (agreement: {mark})."
+        f"the next token of its top trigger {words} in the value; agreement: {mark}."
     )
-    part = page.locator("section").filter(has=page.get_by_role("heading", name="Value", exact=True))
+    part = page.locator("section").filter(has=page.get_by_role("heading", name="Promoted tokens", exact=True))
     expect(part).to_contain_text(f"the next token of its top trigger {words} in the value")
     expect(part).to_contain_text(f"Agreement: top token of the value = next token of the top trigger: {mark}.")
     expect(page.get_by_role("main")).not_to_contain_text("do not agree")
 
 
-def test_a_dead_memory_is_said_to_be(browse, still):
+def test_a_dead_memory_is_reported_as_dead(browse, still):
     def die(route):
         twin = route.fetch().json()
         dead = {"fired": 0, "triggers": [], "sample": [], "quantiles": [], "maximum": -0.2, "patterns": []}
@@ -355,7 +357,7 @@ def test_a_dead_memory_is_said_to_be(browse, still):
         route.fulfill(body=json.dumps({**twin, **dead}), content_type="application/json")
 
     page = browse(f"{still}/L1/4", before=lambda page: page.route("**/L1/4.json", die))
-    expect(page.get_by_role("main")).to_contain_text("Dead: it fired on no prefix of the corpus.")
+    expect(page.get_by_role("main")).to_contain_text("Dead: this memory fired on no prefix of the corpus.")
     expect(page.get_by_role("tabpanel")).to_contain_text("This memory is dead")
     expect(page.get_by_role("main")).to_contain_text("there is no trigger to compare it with")
 
@@ -364,19 +366,19 @@ def test_without_the_model_live_parts_say_what_they_need(browse, still):
     page = browse(f"{still}/L1/4")
     needs = "This needs the model. Started with --no-model."
     expect(page.get_by_text(needs, exact=True)).to_have_count(2)
-    expect(page.get_by_text(f"Only the trigger token is coloured. For all of them: {needs}")).to_be_visible()
+    expect(page.get_by_text(f"Only the trigger token is coloured. To colour all tokens: {needs}")).to_be_visible()
     expect(page.get_by_label("Your own text")).to_have_count(0)
     assert len(coefficients_shown(first_example(page))) == 1
 
 
-# What can be used, and whether Tab should lead there: of tabs the chosen one, from which arrows lead on.
+# Controls that Tab should reach; of several tabs only the selected one, since arrow keys move between them.
 USABLE = """() => [...document.querySelectorAll("a[href], button, input, textarea, select, summary, [tabindex='0']")]
   .filter((one) => one.checkVisibility() && !(one.role === "tab" && one.ariaSelected === "false"))"""
 NUMBERED = f"({USABLE})().forEach((one, i) => {{ one.dataset.number = i; }})"
 
 
 def with_all_answers(browse, site):
-    """A memory's page with everything that the model is asked for: what is drawn again would lose its number."""
+    """A memory's page with all of the model's answers: elements redrawn later would lose their number."""
     page = browse(f"{site}/L1/4?text=a")
     expect(page.get_by_text("Every token is coloured")).to_be_visible()
     expect(page.locator(".own-text")).to_contain_text("of 1 token")
@@ -394,13 +396,13 @@ def test_tab_leads_to_everything_that_can_be_used(browse, site):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("Number(document.activeElement.dataset.number ?? -1)"))
     assert reached == list(range(count))
-    # A ring shows where one is.
+    # A ring shows the focus.
     assert page.locator(":focus").evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
 
 
 def test_everything_that_can_be_used_has_a_name(browse, site):
     page = with_all_answers(browse, site)
     page.evaluate(NUMBERED)
-    for one in page.locator("[data-number]").all():
-        said = one.aria_snapshot().splitlines()[0]
-        assert re.search(r'"[^"]+"|: \S', said), f"{said} has no name"
+    for element in page.locator("[data-number]").all():
+        snapshot = element.aria_snapshot().splitlines()[0]
+        assert re.search(r'"[^"]+"|: \S', snapshot), f"{snapshot} has no name"

@@ -1,4 +1,4 @@
-"""The first page: what was studied, its figures, the way to the layers."""
+"""The overview: what was studied, its figures, and links to the layers."""
 
 import json
 import re
@@ -22,6 +22,7 @@ def test_every_figure_is_drawn_with_its_sentence(browse, site):
     expect(drawn).to_have_count(len(figures))
     for place, figure in enumerate(figures):
         expect(drawn.nth(place)).to_contain_text(figure["title"])
+        expect(drawn.nth(place)).to_contain_text(figure["how_to_read"])
         expect(drawn.nth(place)).to_contain_text(figure["sentence"])
         expect(drawn.nth(place).locator("canvas")).to_be_visible()
         assert is_drawn(drawn.nth(place).locator("canvas"))
@@ -32,10 +33,18 @@ def test_what_was_searched_is_said_where_the_time_ended_the_search(browse, still
     with served(app_of(copy)) as address:
         page = browse(address)
         expect(page.get_by_role("main")).to_contain_text("searched over 999 prefixes of 50 sentences from corpus.jsonl")
-        expect(page.get_by_role("main")).to_contain_text("where --minutes 0.5 ended the search")
+        expect(page.get_by_role("main")).to_contain_text("(--minutes 0.5 ended the search early)")
     whole = browse(still)
     expect(whole.get_by_role("main")).to_contain_text("searched over")
     expect(whole.get_by_role("main")).not_to_contain_text("--minutes")
+
+
+def test_findings_are_a_table_with_the_papers_numbers(browse, site):
+    page = browse(site)
+    findings = twin_of(page, "/index.json")["findings"]
+    rows = cells(page.get_by_role("region", name="In short").locator("table"))
+    assert rows[0] == ["Finding", "This model", "The paper", "Reading"]
+    assert rows[1:] == [[row["finding"], row["model"], row["paper"], row["reading"]] for row in findings]
 
 
 def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse, site):
@@ -51,7 +60,7 @@ def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse,
     assert page.url == f"{site}/L1"
 
 
-# Where a canvas is coloured, all around: a mark, and no letter or line.
+# Pixels whose neighbours are coloured too: inside a mark, and not in a letter or a line.
 COLOURED = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const strong = (x, y) => {
@@ -73,10 +82,10 @@ def test_a_layers_mark_leads_to_the_layer(browse, site):
     for mark in marks[:: len(marks) // 20]:
         canvas.hover(position=mark)
         if canvas.evaluate("(canvas) => getComputedStyle(canvas).cursor") == "pointer":
-            said = page.get_by_role("tooltip").inner_text()
+            tooltip = page.get_by_role("tooltip").inner_text()
             canvas.click(position=mark)
             page.wait_for_url(re.compile(r"/L\d$"))
-            assert f"layer\t{page.url[-1]}" in said.lower()
+            assert f"layer\t{page.url[-1]}" in tooltip.lower()
             return
     pytest.fail("no mark of a layer was found")
 
@@ -106,35 +115,35 @@ def test_a_stage_that_is_missing_says_what_to_run(browse, copy):
     (copy / "study.json").write_text(json.dumps(manifest))
     with served(app_of(copy)) as address:
         page = browse(address)
-        said = page.get_by_role("main")
-        expect(said).to_contain_text(
+        main = page.get_by_role("main")
+        expect(main).to_contain_text(
             f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
         )
-        expect(said).to_contain_text(f"The figures have not been drawn yet. Run ffscope report {copy.name}.")
-        expect(said).to_contain_text("Without patterns: It was <b>too</b> late.")
-        expect(said).not_to_contain_text("Mutation")
+        expect(main).to_contain_text(f"The figures have not been drawn yet. Run ffscope report {copy.name}.")
+        expect(main).to_contain_text("Without patterns: It was <b>too</b> late.")
+        expect(main).not_to_contain_text("Mutation")
         expect(page.get_by_role("heading", name="Predictive values")).to_have_count(0)
         page.goto(f"{address}/L0/3")
-        expect(said).to_contain_text(
+        expect(main).to_contain_text(
             f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
         )
         page.goto(f"{address}/L1")
-        expect(said).to_contain_text(
+        expect(main).to_contain_text(
             f"The values have not been projected to the vocabulary yet. Run ffscope values {copy.name}."
         )
         expect(page.get_by_role("columnheader", name="Top token")).to_have_count(0)
 
 
-def test_figures_older_than_the_study_are_said_to_be(browse, copy):
+def test_figures_older_than_the_study_are_reported(browse, copy):
     manifest = json.loads((copy / "study.json").read_text())
     manifest["stages"]["values"] = manifest["stages"].pop("values")  # done last
     (copy / "study.json").write_text(json.dumps(manifest))
     with served(app_of(copy)) as address:
-        said = browse(address).get_by_role("main")
-        expect(said).to_contain_text(f"The figures are older than the study. Run ffscope report {copy.name}.")
+        main = browse(address).get_by_role("main")
+        expect(main).to_contain_text(f"since the figures were drawn. To update them, run ffscope report {copy.name}.")
 
 
-def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):
+def test_a_memory_or_a_layer_can_be_opened_by_name_from_anywhere(browse, site):
     page = browse(site)
     page.keyboard.press("/")
     page.keyboard.type("l2.13")
@@ -147,7 +156,7 @@ def test_a_memory_or_a_layer_can_be_gone_to_by_name_from_anywhere(browse, site):
 
 
 @pytest.mark.parametrize("words", ["the cat", "19", " on a"])
-def test_what_is_no_name_is_searched_for_in_the_triggers(browse, still, words):
+def test_text_that_is_no_name_is_searched_for_in_the_triggers(browse, still, words):
     page = browse(still)
     box = page.get_by_role("searchbox", name="search the triggers")
     expect(box).to_have_attribute("placeholder", "L12.345 or text")
@@ -158,7 +167,7 @@ def test_what_is_no_name_is_searched_for_in_the_triggers(browse, still, words):
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/L1/99", "/L77"])
-def test_a_page_that_says_why_there_is_none_has_the_box_too(browse, still, path):
+def test_an_error_page_has_the_box_too(browse, still, path):
     browse.expects("status of 404")
     page = browse(f"{still}{path}")
     expect(page.get_by_role("heading", level=1)).to_have_text("This page cannot be shown")

@@ -1,4 +1,4 @@
-"""A stage of another package: its measures are columns, fields and filters, its panels are drawn by their kinds, all as text."""
+"""A stage of another package: its measures become columns, fields and filters, its panels are drawn, and all text stays text."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def plugin(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def moody(study, tmp_path_factory):
-    """A study in which the stage was done: memory n of a layer has the mood n / 100, every other one a tint."""
+    """A study with the stage done: memory n of a layer has mood n / 100, and every second one a tint."""
     folder = shutil.copytree(study.folder, tmp_path_factory.mktemp("moody") / "study")
     names = pq.read_table(folder / "memories.parquet", columns=["layer", "memory"])
     numbers = names["memory"].to_pylist()
@@ -138,7 +138,7 @@ def served_moody(chromium, moody, plugin):
 
 
 def shows_every_panel(page):
-    """Each kind as text, those that went wrong as a sentence, and nothing of it as markup."""
+    """Every kind of panel is shown as text, a failed one as a sentence, and none as markup."""
     sections = page.locator("section.part")
 
     def section(title):
@@ -147,8 +147,8 @@ def shows_every_panel(page):
     for kind in ("table", "bars", "histogram", "tokens", "figure", "text"):
         expect(section(f"A {kind} <img src=x")).to_contain_text("Help <img src=x")
     table = section("A table")
-    for said in ("<img src=x", "<202E>", "12,345", "0.25", "50.0 %", "−12.5 %", "–"):
-        expect(table.get_by_role("table").first).to_contain_text(said)
+    for text in ("<img src=x", "<202E>", "12,345", "0.25", "50.0 %", "−12.5 %", "–"):
+        expect(table.get_by_role("table").first).to_contain_text(text)
     expect(table.get_by_role("row").nth(2)).to_contain_text("none")
     table.get_by_text("The rest (1)").click()
     expect(table.get_by_role("table").last).to_contain_text("</script><script>window.__hit")
@@ -208,10 +208,10 @@ def test_a_measure_is_searched_by_and_sorted_by(browse, served_moody):
     page.get_by_label("Mood <img").last.fill("0.11")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_text("3 memories in")).to_be_visible()
-    asked = twin_of(page, "/search.json?tint=blue&happy=yes&mood=0.01..&sort=-mood")
-    assert [row["mood"] for row in asked["rows"]] == pytest.approx([0.03] * 3 + [0.01] * 3)
-    assert asked["asked"]["tint"] == "blue"
-    assert {row["tint"] for row in asked["rows"]} == {"blue"}
+    twin = twin_of(page, "/search.json?tint=blue&happy=yes&mood=0.01..&sort=-mood")
+    assert [row["mood"] for row in twin["rows"]] == pytest.approx([0.03] * 3 + [0.01] * 3)
+    assert twin["asked"]["tint"] == "blue"
+    assert {row["tint"] for row in twin["rows"]} == {"blue"}
 
 
 def test_its_mean_is_in_the_overview(browse, served_moody):
@@ -222,13 +222,13 @@ def test_its_mean_is_in_the_overview(browse, served_moody):
 
 
 def test_a_stage_that_was_not_done_is_named_with_its_command(browse, copy, plugin, chromium, tmp_path):
-    """An export too has the sentence that a row without one gets."""
+    """The export has the same sentence."""
     subprocess.run(
         ffscope_command("export", copy, "--out", tmp_path / "site", "--memories", "L0.3"), env=plugin, check=True
     )
     for path in ("L0/3", "L0/index"):
         page = browse(f"{(tmp_path / 'site').as_uri()}/{path}.html")
-        expect(page.get_by_text("The stage moody has not been done yet. Run ffscope moody DIR.")).to_be_visible()
+        expect(page.get_by_text("The stage moody has not been run yet. Run ffscope moody DIR.")).to_be_visible()
 
 
 def test_an_export_has_its_panels(browse, moody, plugin, chromium, tmp_path):
@@ -241,8 +241,8 @@ def test_an_export_has_its_panels(browse, moody, plugin, chromium, tmp_path):
 def test_the_terminal_has_its_columns(moody, plugin):
     command = ffscope_command("search", moody, "--where", "mood=0.2..", "--sort", "mood")
     wide = {**plugin, "COLUMNS": "200"}
-    said = subprocess.run(command, env=wide, check=True, capture_output=True, text=True).stdout
-    assert said.splitlines()[1].split() == [
+    output = subprocess.run(command, env=wide, check=True, capture_output=True, text=True).stdout
+    assert output.splitlines()[1].split() == [
         "memory", "fires", "top", "token", "max_prob", "precision", "pattern", "mood", "tint", "happy",
     ]  # fmt: skip
-    assert "20.0%" in said
+    assert "20.0%" in output

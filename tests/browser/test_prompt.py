@@ -1,4 +1,4 @@
-"""The prompt page: a text layer by layer, and what becomes of it when memories are changed. All coefficients are Python's."""
+"""The prompt page: a text layer by layer, and the effect of interventions, compared with the same calls in Python."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -23,7 +23,7 @@ def live(model):
 
 @pytest.fixture
 def read(browse, site):
-    """The page with the text read."""
+    """The page after the text was run."""
     page = browse(f"{site}/prompt")
     page.get_by_label("Text", exact=True).fill(TEXT)
     page.get_by_role("button", name="Run").click()
@@ -32,13 +32,13 @@ def read(browse, site):
 
 
 def is_read(page):
-    """Everything that was asked is there."""
+    """Wait until every answer is there."""
     expect(page.get_by_role("grid")).to_be_visible()
     expect(page.locator("[aria-busy]")).to_have_count(0)
 
 
 def link_of(page):
-    return {name: said for name, (said,) in parse_qs(urlsplit(page.url).query).items()}
+    return {name: value for name, (value,) in parse_qs(urlsplit(page.url).query).items()}
 
 
 def part(page, title):
@@ -66,7 +66,7 @@ def expected_prediction(model, position=-1, **edits):
 
 
 def is_prediction(page, expected):
-    """What is shown, to the digit."""
+    """The shown prediction is the expected one, to the last digit shown."""
     shown = prediction(page)
     assert [row[0] for row in shown] == [row[0] for row in expected]
     for mine, theirs in zip(shown, expected, strict=True):
@@ -135,7 +135,7 @@ def test_the_ten_best_stay_in_sight_where_the_grid_scrolls(browse, site):
     tip = page.get_by_role("tooltip")
     for key, token in (("End", "w"), ("Home", "<s>"), ("ArrowRight", "T")):
         page.keyboard.press(key)
-        page.wait_for_timeout(100)  # scrolling is told a moment later
+        page.wait_for_timeout(100)  # the scroll event comes a moment later
         expect(tip).to_contain_text(f"L2 after {token}")
         box, cell = tip.bounding_box(), page.locator(":focus").bounding_box()
         assert 0 <= box["x"] <= 600 - box["width"]
@@ -144,16 +144,16 @@ def test_the_ten_best_stay_in_sight_where_the_grid_scrolls(browse, site):
     expect(tip).to_be_hidden()
 
 
-def test_steps_tell_who_weighs_most(read, live):
+def test_steps_list_the_memories_with_the_largest_weights(read, live):
     rows = cells(part(read, "Layer by layer").locator("table"))[1:]
     for row, step in zip(rows, live.prompt(TEXT).steps, strict=True):
         assert row[0] == f"L{step.layer}"
         assert row[1].startswith(step.before.token)
         assert numbers(row[3])[-1] == pytest.approx(100 * step.after.probability, abs=0.051)
         assert (row[4], int(row[5])) == (step.case, step.active)
-        assert re.findall(r"L\d+\.\d+", row[6]) == [one.memory for one in step.memories]
+        assert re.findall(r"L\d+\.\d+", row[6]) == [memory.memory for memory in step.memories]
         weights = [float(shown.replace("−", "-")) for shown in re.findall(r"(\S+) ×", row[6])]
-        assert weights == pytest.approx([one.coefficient for one in step.memories], rel=0.06, abs=1e-3)
+        assert weights == pytest.approx([memory.coefficient for memory in step.memories], rel=0.06, abs=1e-3)
 
 
 def test_a_position_is_chosen_by_a_click(browse, read, model):
@@ -243,14 +243,14 @@ def test_whole_layers_at_chosen_positions_give_pythons_numbers(browse, read, mod
     is_read(again)
     is_prediction(again, expected_prediction(model, zero=["L1", "L2.3"], positions=[3, -1, 0]))
     expect(again.get_by_text("1 memory and 1 layer are changed at positions 3,-1,0:")).to_be_visible()
-    # A memory of a changed layer can be let be with its layer only.
+    # A memory of a changed layer can only be restored together with its layer.
     row = (
         part(again, "Memories with the largest effect, over all layers")
         .get_by_role("row")
         .filter(has_text=re.compile(r"L1\.\d"))
     )
     if row.count():
-        row.first.get_by_role("button", name="Let L1 be again").click()
+        row.first.get_by_role("button", name="Undo the change of L1").click()
         expect(again.get_by_text("1 memory is changed at positions 3,-1,0:")).to_be_visible()
     part(read, "Interventions").get_by_role("button", name="Only the selected token").click()
     expect(read.get_by_text(f"1 layer is changed at position {POSITIONS - 1}:")).to_be_visible()
@@ -271,44 +271,44 @@ def test_a_link_that_is_not_understood_is_a_page_with_a_sentence(browse, site):
 def test_memories_of_all_layers_are_ranked_without_choosing_tokens(browse, read, live):
     section = part(read, "Memories with the largest effect, over all layers")
 
-    def tells(page, ranked):
+    def shows_ranking(page, ranked):
         rows = cells(part(page, "Memories with the largest effect, over all layers").locator("table"))[1:]
-        assert [row[0].split()[0] for row in rows] == [one.memory for one in ranked.memories[: len(rows)]]
+        assert [row[0].split()[0] for row in rows] == [memory.memory for memory in ranked.memories[: len(rows)]]
         assert len(rows) == 12
-        for row, one in zip(rows, ranked.memories, strict=False):
-            assert numbers(row[0].split(maxsplit=1)[1])[0] == pytest.approx(one.coefficient, rel=0.06, abs=1e-3)
-            assert numbers(row[1])[0] == pytest.approx(one.push, rel=0.06, abs=1e-3)
-            assert numbers(row[2])[0] == pytest.approx(100 * one.share_of_layer, abs=0.051)
-            assert numbers(row[3])[0] == pytest.approx(100 * one.share_of_all, abs=0.051)
-            assert row[5].split() == [text for token in one.promotes for text in token.split()]
+        for row, expected in zip(rows, ranked.memories, strict=False):
+            assert numbers(row[0].split(maxsplit=1)[1])[0] == pytest.approx(expected.coefficient, rel=0.06, abs=1e-3)
+            assert numbers(row[1])[0] == pytest.approx(expected.push, rel=0.06, abs=1e-3)
+            assert numbers(row[2])[0] == pytest.approx(100 * expected.share_of_layer, abs=0.051)
+            assert numbers(row[3])[0] == pytest.approx(100 * expected.share_of_all, abs=0.051)
+            assert row[5].split() == [text for token in expected.promotes for text in token.split()]
 
-    tells(read, live.memories(TEXT, count=50))
+    shows_ranking(read, live.memories(TEXT, count=50))
     section.get_by_label("Rank by").select_option("size")
     expect(section.get_by_text("the size of what each memory adds to the residual")).to_be_visible()
     is_read(read)
-    tells(read, live.memories(TEXT, by="size", count=50))
+    shows_ranking(read, live.memories(TEXT, by="size", count=50))
     assert link_of(read) == {"text": TEXT, "by": "size"}
     section.get_by_role("button", name="Show 50").click()
     assert len(cells(section.locator("table"))) == 51
     again = browse(read.url)
     is_read(again)
-    tells(again, live.memories(TEXT, by="size", count=50))
+    shows_ranking(again, live.memories(TEXT, by="size", count=50))
     memory = live.memories(TEXT, by="size").memories[0].memory
     part(again, "Memories with the largest effect, over all layers").get_by_role(
         "button", name=f"Switch {memory} off"
     ).click()
     expect(again.get_by_text("1 memory is changed:")).to_be_visible()
     is_read(again)
-    tells(again, live.memories(TEXT, by="size", count=50, interventions=Interventions.parse(memory)))
+    shows_ranking(again, live.memories(TEXT, by="size", count=50, interventions=Interventions.parse(memory)))
 
 
-def test_a_coefficient_stands_before_its_sign_with_a_true_minus(read, live):
-    negative = [one for one in live.memories(TEXT, count=50).memories[:12] if one.coefficient < 0]
+def test_a_negative_coefficient_has_a_true_minus_and_stands_before_the_multiplication_sign(read, live):
+    negative = [memory for memory in live.memories(TEXT, count=50).memories[:12] if memory.coefficient < 0]
     assert negative
-    for one in negative:
-        link = read.get_by_role("link", name=one.memory, exact=True)
+    for memory in negative:
+        link = read.get_by_role("link", name=memory.memory, exact=True)
         row = part(read, "Memories with the largest effect, over all layers").get_by_role("row").filter(has=link)
-        assert re.search(rf"^{re.escape(one.memory)}\s+−\d[\d.e-]* ×", row.inner_text())
+        assert re.search(rf"^{re.escape(memory.memory)}\s+−\d[\d.e-]* ×", row.inner_text())
         expect(row.locator(".promoting")).to_have_attribute("title", re.compile("those that its value suppresses"))
     assert "×-" not in read.locator("main").inner_text()
     assert "×−" not in read.locator("main").inner_text()
@@ -323,7 +323,7 @@ def test_on_a_phone_every_button_is_inside_the_screen(browse, site, query):
         box = button.bounding_box()
         assert box["x"] >= 0, button
         assert box["x"] + box["width"] <= 400, button.get_attribute("aria-label")
-    assert page.get_by_role("button", name=re.compile(r"^(Switch|Let) L\d")).count() > 20
+    assert page.get_by_role("button", name=re.compile(r"^(Switch|Undo the change of) L\d")).count() > 20
     assert page.get_by_role("button", name=re.compile(r"^Compare .* as [AB]$")).count() > 20
 
 
@@ -371,44 +371,44 @@ def test_why_a_rather_than_b_has_the_pushes_of_the_python_call(browse, read, liv
     part(read, "Final prediction").get_by_role("button", name=f"Compare {best[5].token} as B", exact=True).click()
     expect(why.get_by_label("Token B")).to_have_value(best[5].token)
     why.get_by_role("button", name="Compare").click()
-    said = live.why(TEXT, a=f"#{best[0].id}", b=f"#{best[5].id}")
+    expected = live.why(TEXT, a=f"#{best[0].id}", b=f"#{best[5].id}")
 
-    def tells(page):
+    def shows_pushes(page):
         why = part(page, "Why A rather than B")
         expect(why.get_by_text("the difference of their logits")).to_be_visible()
         sentence = why.get_by_text("the difference of their logits").inner_text()
         assert sentence.startswith(f"{best[0].token} is ahead of {best[5].token}")
         assert numbers(sentence.removeprefix(f"{best[0].token} is ahead of {best[5].token}"))[0] == pytest.approx(
-            said.difference, rel=6e-3
+            expected.difference, rel=6e-3
         )
         pushes, layers = (cells(table)[1:] for table in why.locator("table").all())
-        assert [row[0].split()[0] for row in pushes] == [one.memory for one in said.memories]
+        assert [row[0].split()[0] for row in pushes] == [memory.memory for memory in expected.memories]
         assert [numbers(row[1])[0] for row in pushes] == pytest.approx(
-            [one.push for one in said.memories], rel=0.06, abs=1e-4
+            [memory.push for memory in expected.memories], rel=0.06, abs=1e-4
         )
-        assert [row[0] for row in layers] == ["start", "L0", "L1", "L2", "bias"]
-        for row, layer in zip(layers[1:4], said.layers, strict=True):
+        assert [row[0] for row in layers] == ["Embedding", "L0", "L1", "L2", "Biases"]
+        for row, layer in zip(layers[1:4], expected.layers, strict=True):
             assert [numbers(cell)[0] for cell in row[1:]] == pytest.approx([layer.ff, layer.rest], rel=0.06, abs=1e-4)
 
-    tells(read)
+    shows_pushes(read)
     assert (link_of(read)["a"], link_of(read)["b"]) == (f"#{best[0].id}", f"#{best[5].id}")
     again = browse(read.url)
     is_read(again)
-    tells(again)
-    part(again, "Why A rather than B").get_by_role("button", name=f"Switch {said.memories[0].memory} off").click()
+    shows_pushes(again)
+    part(again, "Why A rather than B").get_by_role("button", name=f"Switch {expected.memories[0].memory} off").click()
     expect(again.get_by_text("1 memory is changed:")).to_be_visible()
     is_read(again)
     off = live.why(
         TEXT,
         a=f"#{best[0].id}",
         b=f"#{best[5].id}",
-        interventions=Interventions.parse(said.memories[0].memory, "", ""),
+        interventions=Interventions.parse(expected.memories[0].memory, "", ""),
     )
     sentence = again.get_by_text("the difference of their logits").inner_text()
     assert numbers(sentence)[-1] == pytest.approx(abs(off.difference), rel=6e-3)
 
 
-def test_a_token_that_is_none_is_refused_in_a_sentence(browse, read):
+def test_a_text_that_is_not_one_token_is_refused_in_a_sentence(browse, read):
     browse.expects("status of 400")
     why = part(read, "Why A rather than B")
     why.get_by_label("Token A").fill("nothing")
@@ -428,7 +428,7 @@ def spelt(tokens):
     return "".join(re.sub("^␣+|␣+$", lambda spaces: " " * len(spaces[0]), token) for token in tokens)
 
 
-def test_the_text_goes_on_as_in_python_without_and_with_interventions(browse, read, live):
+def test_the_text_continues_as_in_python_without_and_with_interventions(browse, read, live):
     words = part(read, "Generated text")
     expect(words.get_by_label("Number of new tokens")).to_have_attribute("max", "12")
     words.get_by_role("button", name="Generate").click()  # as many as it offers
@@ -442,11 +442,11 @@ def test_the_text_goes_on_as_in_python_without_and_with_interventions(browse, re
     again = browse(f"{read.url}&set=L2.9:30")
     is_read(again)
     expect(part(again, "Generated text").get_by_role("heading", name="With interventions")).to_be_visible()
-    said = live.generate(TEXT, new_tokens=7, interventions=Interventions.parse("", "", "L2.9:30"))
-    assert said.before != said.after
-    assert written(again) == [TEXT + spelt(said.before), TEXT + spelt(said.after)]
-    first = next(i for i, (a, b) in enumerate(zip(said.before, said.after, strict=False)) if a != b)
-    expect(again.get_by_title("the first token that differs").first).to_have_text(spelt([said.before[first]]))
+    generated = live.generate(TEXT, new_tokens=7, interventions=Interventions.parse("", "", "L2.9:30"))
+    assert generated.before != generated.after
+    assert written(again) == [TEXT + spelt(generated.before), TEXT + spelt(generated.after)]
+    first = next(i for i, (a, b) in enumerate(zip(generated.before, generated.after, strict=False)) if a != b)
+    expect(again.get_by_title("the first token that differs").first).to_have_text(spelt([generated.before[first]]))
 
 
 def test_examples_lead_to_a_reading(browse, site):

@@ -14,21 +14,21 @@ from ffscope.queries.search import SearchQuery, search
 pytestmark = pytest.mark.browser
 
 
-def found_by(study, **asked):
-    return search(study, SearchQuery.parse(asked))
+def search_in_python(study, **query):
+    return search(study, SearchQuery.parse(query))
 
 
 def names_shown(page):
     return [row[0] for row in cells(page.get_by_role("region", name="Results").locator("table"))[1:]]
 
 
-def shows(page, found):
+def shows(page, results):
     """The count and every name, in order."""
-    assert found.count > 0
-    said = page.get_by_role("status").filter(has_text="millisecond")
-    expect(said).to_contain_text(f"{found.count} memor")
-    assert numbers(said.inner_text())[0] == found.count
-    assert names_shown(page) == [row.memory for row in found.rows]
+    assert results.count > 0
+    status = page.get_by_role("status").filter(has_text="millisecond")
+    expect(status).to_contain_text(f"{results.count} memor")
+    assert numbers(status.inner_text())[0] == results.count
+    assert names_shown(page) == [row.memory for row in results.rows]
 
 
 def press_search(page):
@@ -38,7 +38,7 @@ def press_search(page):
 def test_it_begins_with_examples(browse, still, study):
     page = browse(f"{still}/search")
     page.get_by_role("link", name="Memories that fire on less than 1 %").click()
-    rare = found_by(study, fires="..0.01", sort="maximum")
+    rare = search_in_python(study, fires="..0.01", sort="maximum")
     expect(page.get_by_role("status").filter(has_text=f"{rare.count} memor")).to_be_visible()
     page.goto(f"{still}/search")
     page.get_by_role("link", name="Memories with “because” in a trigger").click()
@@ -50,13 +50,13 @@ def test_by_the_text_of_triggers(browse, still, study):
     page = browse(f"{still}/search")
     page.get_by_label("A trigger contains").fill("CAT")
     page.get_by_label("A trigger contains").press("Enter")
-    found = found_by(study, trigger="cat")
+    results = search_in_python(study, trigger="cat")
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    shows(page, found)
+    shows(page, results)
     table = cells(page.get_by_role("region", name="Results").locator("table"))
     hits = table[0].index("Hits")
-    assert [int(row[hits]) for row in table[1:]] == [row.hits for row in found.rows]
-    marked = page.get_by_role("row").nth(1).locator(".found").all_inner_texts()
+    assert [int(row[hits]) for row in table[1:]] == [row.hits for row in results.rows]
+    marked = page.get_by_role("row").nth(1).locator(".match").all_inner_texts()
     assert "".join(marked).lower() == "cat"
 
 
@@ -74,20 +74,22 @@ def test_by_a_promoted_token_with_its_rank_and_probability(browse, still, study)
     page.get_by_label("Layers").fill("0,2")
     press_search(page)
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    found = found_by(study, promotes="q", layers="0,2")
-    shows(page, found)
+    results = search_in_python(study, promotes="q", layers="0,2")
+    shows(page, results)
     shown = columns_of(page, "Token", "Rank", "Probability")
-    assert [row[:2] for row in shown] == [["q", str(row.promoted.rank)] for row in found.rows]
-    assert [float(row[2]) for row in shown] == pytest.approx([row.promoted.probability for row in found.rows], rel=6e-3)
-    # Another case is another token, unless that is ignored.
+    assert [row[:2] for row in shown] == [["q", str(row.promoted.rank)] for row in results.rows]
+    assert [float(row[2]) for row in shown] == pytest.approx(
+        [row.promoted.probability for row in results.rows], rel=6e-3
+    )
+    # Another case is another token, unless case is ignored.
     page.get_by_label("The value promotes").fill("Q")
     press_search(page)
     expect(page.get_by_role("status").filter(has_text="millisecond")).to_contain_text(
-        f"{found_by(study, promotes='Q', layers='0,2').count} memor"
+        f"{search_in_python(study, promotes='Q', layers='0,2').count} memor"
     )
     page.get_by_label("ignore space and case").check()
     press_search(page)
-    loose = found_by(study, promotes="Q", layers="0,2", loose="yes")
+    loose = search_in_python(study, promotes="Q", layers="0,2", loose="yes")
     expect(page.get_by_role("status").filter(has_text="millisecond")).to_contain_text(f"{loose.count} memor")
     shows(page, loose)
     again = browse(page.url)
@@ -101,13 +103,13 @@ def test_a_token_that_is_not_there_can_be_looked_for_loosely(browse, still, stud
     page = browse(f"{still}/search?promotes=␣q")
     page.get_by_role("link", name="ignore space and case").click()
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    shows(page, found_by(study, promotes="q", loose="yes"))
+    shows(page, search_in_python(study, promotes="q", loose="yes"))
 
 
 def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still, model):
     page = browse(f"{site}/search?promotes=q&fires=0.9..")
     page.get_by_role("link", name="Rank all memories for the token q").click()
-    expect(page.get_by_role("main")).to_contain_text("that most raise the logit of q")
+    expect(page.get_by_role("main")).to_contain_text("whose values raise the logit of q")
     ranked = Live(model, bos=True).promoters("q", count=100)
     assert names_shown(page) == [row.memory for row in ranked.rows]
     shown = columns_of(page, "Rank", "Probability", "Logit")
@@ -125,49 +127,49 @@ def test_with_the_model_all_memories_are_ranked_for_a_token(browse, site, still,
 
 
 def test_by_pattern_kind_and_range_from_a_link_as_well(browse, still, study):
-    asked = {"pattern": "ENDS with", "kind": "shallow", "fires": "0.2..0.9", "max_prob": "..0.05", "sort": "maximum"}
+    query = {"pattern": "ENDS with", "kind": "shallow", "fires": "0.2..0.9", "max_prob": "..0.05", "sort": "maximum"}
     page = browse(f"{still}/search")
-    page.get_by_label("A pattern contains").fill(asked["pattern"])
-    page.get_by_label("Kind").select_option(asked["kind"])
+    page.get_by_label("A pattern contains").fill(query["pattern"])
+    page.get_by_label("Kind").select_option(query["kind"])
     page.get_by_text("Filter by measures").click()
     page.get_by_label("Firing rate, from").fill("0.2")
     page.get_by_label("Firing rate, to").fill("0.9")
     page.get_by_label("Highest probability, to").fill("0.05")
     press_search(page)
-    found = found_by(study, **{**asked, "sort": ""})
+    results = search_in_python(study, **{**query, "sort": ""})
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    shows(page, found)
+    shows(page, results)
     page.get_by_role("columnheader", name="Maximum").get_by_role("button").click()
     expect(page.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "descending")
-    expect(page.get_by_role("rowheader").first).to_have_text(found_by(study, **asked).rows[0].memory)
+    expect(page.get_by_role("rowheader").first).to_have_text(search_in_python(study, **query).rows[0].memory)
     again = browse(page.url)
     expect(again.get_by_role("region", name="Results")).to_be_visible()
-    shows(again, found_by(study, **asked))
-    expect(again.get_by_label("A pattern contains")).to_have_value(asked["pattern"])
+    shows(again, search_in_python(study, **query))
+    expect(again.get_by_label("A pattern contains")).to_have_value(query["pattern"])
     expect(again.get_by_label("Firing rate, from")).to_have_value("0.2")
     again.get_by_role("columnheader", name="Maximum").get_by_role("button").click()
     expect(again.get_by_role("columnheader", name="Maximum")).to_have_attribute("aria-sort", "ascending")
-    shows(again, found_by(study, **{**asked, "sort": "-maximum"}))
+    shows(again, search_in_python(study, **{**query, "sort": "-maximum"}))
 
 
 def test_a_result_leads_to_its_memory_and_back(browse, still, study):
     page = browse(f"{still}/search?agrees=no&sort=memory")
-    first = found_by(study, agrees="no", sort="memory").rows[0].memory
+    first = search_in_python(study, agrees="no", sort="memory").rows[0].memory
     page.get_by_role("link", name=first, exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(first)
     page.go_back()
     expect(page.get_by_role("rowheader").first).to_have_text(first)
 
 
-def test_nothing_found_says_so_and_how_to_loosen_it(browse, still, study):
+def test_an_empty_result_says_how_to_loosen_the_search(browse, still, study):
     page = browse(f"{still}/search?trigger=zzz&layers=1")
     expect(page.get_by_text("No memory matches all conditions.")).to_be_visible()
     page.get_by_role("link", name="without trigger zzz").click()
     expect(page.get_by_role("region", name="Results")).to_be_visible()
-    shows(page, found_by(study, layers="1"))
+    shows(page, search_in_python(study, layers="1"))
 
 
-def test_back_takes_a_search_back(browse, still, study):
+def test_back_returns_to_the_previous_search(browse, still, study):
     page = browse(f"{still}/search?layers=1")
     expect(page.get_by_role("region", name="Results")).to_be_visible()
     page.get_by_label("Layers").fill("2")
@@ -182,10 +184,10 @@ def test_more_than_a_page_is_shown_on_demand(browse, still):
     def many(route):
         address = route.request.url
         start = int(parse_qs(urlsplit(address).query).get("offset", ["0"])[0])
-        twin = route.fetch(url=re.sub(r"&offset=\d+", "", address)).json()  # this study has one page alone
+        twin = route.fetch(url=re.sub(r"&offset=\d+", "", address)).json()  # this study has only one page
         rows = [{**twin["rows"][number % 50], "memory": f"L7.{number}"} for number in range(130)]
-        made = {**twin, "count": 130, "rows": rows[start : start + 100]}
-        route.fulfill(body=json.dumps(made), content_type="application/json")
+        response = {**twin, "count": 130, "rows": rows[start : start + 100]}
+        route.fulfill(body=json.dumps(response), content_type="application/json")
 
     def crowd(page):
         page.route("**/search.json*", many)
@@ -200,9 +202,9 @@ def test_more_than_a_page_is_shown_on_demand(browse, still):
     expect(again.get_by_role("rowheader")).to_have_count(130)
 
 
-def test_what_cannot_be_looked_for_is_a_sentence(browse, still):
+def test_an_invalid_search_is_a_sentence(browse, still):
     browse.expects("status of 40")
     page = browse(f"{still}/search")
-    for asked in ("precision=much", "kind=deep", "sort=beauty", "layers=9"):
-        page.goto(f"{still}/search?{asked}")
-        expect(page.get_by_role("alert")).to_contain_text(asked.partition("=")[2])
+    for query in ("precision=much", "kind=deep", "sort=beauty", "layers=9"):
+        page.goto(f"{still}/search?{query}")
+        expect(page.get_by_role("alert")).to_contain_text(query.partition("=")[2])

@@ -52,13 +52,13 @@ def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
     recorded = study.manifest["model"]
     source = reload.model or recorded["source"]
     try:
-        how = LoadOptions(
+        options = LoadOptions(
             trust_remote_code=reload.trust_remote_code,
             model_type=reload.model_type or recorded.get("model_type"),
             device=reload.device,
             dtype=recorded["dtype"],
         )
-        return load_model(source, how)
+        return load_model(source, options)
     except SourceError as error:
         if reload.model is not None:
             raise

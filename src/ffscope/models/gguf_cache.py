@@ -7,6 +7,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,8 +68,9 @@ def _read_cached(
     try:
         return read_model(str(folder), kind, arguments), partial(read_tokenizer, str(folder), arguments)
     except (OSError, ValueError, SafetensorError, SourceError) as error:
-        logger.warning("The cached %s cannot be read (%s), and is removed.", name, first_line(error))
-        model_cache.remove(name)
+        logger.warning("The cached %s cannot be read (%s). It is removed.", name, first_line(error))
+        with suppress(SourceError):  # in a cache that others write
+            model_cache.remove(name)
         return None
 
 

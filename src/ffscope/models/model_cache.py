@@ -20,6 +20,7 @@ from ffscope.errors import SourceError
 logger = logging.getLogger(__name__)
 
 _NOTES = "ffscope.json"  # in every folder of the cache; nothing without it is listed or removed
+_UNFINISHED = ".ffscope-unfinished"
 _SETTLED = 2.0  # seconds after which a change to a file shows in its times on any file system
 
 
@@ -71,7 +72,7 @@ def clear(names: Sequence[str]) -> list[CachedModel]:
 
 def sweep(own: str | None = None) -> None:
     """Remove what stopped conversions left behind. The lock of the model `own` is held by the caller."""
-    for folder in _models().glob(".*.unfinished"):
+    for folder in _models().glob(f".*{_UNFINISHED}"):
         name = folder.name[1:].split(".")[0]
         with nullcontext(True) if name == own else locked(name, wait=False) as is_ours:
             if is_ours:
@@ -81,15 +82,15 @@ def sweep(own: str | None = None) -> None:
 def remove(name: str) -> None:
     """Remove one cached model. It disappears at once, so that no other process finds half of it."""
     folder = _models() / name
-    with suppress(FileNotFoundError):
-        gone = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".unfinished", dir=_models()))
+    try:
+        removed = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_UNFINISHED, dir=_models()))
         try:
-            os.rename(folder, gone / name)
-        except OSError as error:
-            if folder.is_dir():
-                raise SourceError(f"{folder} cannot be removed: {error.strerror or error}.") from error
+            os.rename(folder, removed / name)
         finally:
-            shutil.rmtree(gone, ignore_errors=True)
+            shutil.rmtree(removed, ignore_errors=True)
+    except OSError as error:
+        if folder.is_dir():  # otherwise another process has removed it
+            raise SourceError(f"{folder} cannot be removed: {error.strerror or error}.") from error
 
 
 def find(name: str) -> Path | None:
@@ -106,7 +107,7 @@ def store(name: str, notes: dict[str, Any], write: Callable[[Path], None]) -> No
     """Add a model, which `write` writes into a folder that is not there yet. Where another process was faster, its is kept."""
     models = _models()
     models.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".unfinished", dir=models))
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_UNFINISHED, dir=models))
     try:
         write(unfinished / name)
         (unfinished / name / _NOTES).write_text(json.dumps(notes, indent=2) + "\n", encoding="utf-8")

@@ -41,7 +41,7 @@ class Figure:
     number: int | None = None  # in the paper: of a figure where there is a chart, else of a table
     chart: Callable[[Entry], Any] | None = None  # an altair chart; altair is imported only where it is drawn
     how_to_read: str = ""  # one line on axes, bars, bands and boxes; a figure with a chart must have it
-    terms: Mapping[str, str] = field(default_factory=dict)  # words of its own, explained under it
+    terms: Mapping[str, str] = field(default_factory=dict)  # words used only here, explained under it
     findings: Callable[[Entry], Sequence[Finding]] | None = None  # its rows of "In short"
     rows: Callable[[Tables, Entry], Sequence[Any]] | None = None  # of its table in the report
     template: str = "table.html.j2"  # of that table; this one takes rows that are dictionaries

@@ -73,7 +73,7 @@ def trend(
 
 
 def compare(value: float | None, low: float, high: float) -> str:
-    """A value beside the paper's range: in it, within a fifth of its ends, below or above it."""
+    """A value compared with the paper's range: in it, within a fifth of its ends, below or above it."""
     if value is None:
         return "nothing to compare"
     if low <= value <= high:

@@ -48,6 +48,6 @@ def _filled(row: Stage, panel: Panel, tables: Tables, place: Memory | int) -> Fi
         data = json.loads(dumped(data))  # invalid JSON fails here, not with the whole page
     except Exception as error:  # a plugin's code may raise anything
         reason = visible(f"{type(error).__name__}: {error}", longest=300)
-        logger.warning("The panel %r of the stage %s cannot be filled: %s", panel.title, row.name, reason)
+        logger.warning("The panel %r of the stage %s could not be computed: %s", panel.title, row.name, reason)
         kind, data = "text", "This panel could not be computed. The reason is in the terminal where ffscope runs."
     return None if data is None else FilledPanel(row.name, panel.title, kind, panel.help, data)

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 
-def mend_python() -> None:
+def fix_python() -> None:
     """Let fairseq 0.12.2 and hydra 1.0.7, written for Python 3.8 and torch 1, be imported and used unedited.
 
     Python 3.11 refuses a dataclass as a field's default unless it has a hash; numpy 2 dropped `np.float`; torch 2.6
@@ -31,17 +31,17 @@ def mend_python() -> None:
     def with_hash(cls=None, /, **options):
         if cls is None:
             return functools.partial(with_hash, **options)
-        made = original(cls, **options)
-        if made.__hash__ is None:
-            made.__hash__ = object.__hash__
-        return made
+        decorated = original(cls, **options)
+        if decorated.__hash__ is None:
+            decorated.__hash__ = object.__hash__
+        return decorated
 
     dataclasses.dataclass = with_hash
     np.float = float
     torch.load = functools.partial(torch.load, weights_only=False)
 
 
-mend_python()
+fix_python()
 
 from fairseq import checkpoint_utils, meters, options, tasks  # noqa: E402
 from fairseq.data import Dictionary  # noqa: E402
@@ -110,8 +110,8 @@ def arguments(name: str) -> argparse.Namespace:
 
 def write_dictionary(shape: Shape, path: Path) -> None:
     """Words with falling counts, as fairseq-preprocess writes them; a repeated word takes the later row's id."""
-    made = ["".join(parts) for parts in itertools.product("bdgkm", "aeiou", "bnt")]
-    words = [*made[:6], *NAMED, *made[6:]][: shape.words - 1]
+    invented = ["".join(parts) for parts in itertools.product("bdgkm", "aeiou", "bnt")]
+    words = [*invented[:6], *NAMED, *invented[6:]][: shape.words - 1]
     rows = [f"{word} {1000 - 7 * row}" for row, word in enumerate(words)]
     if shape.overwrite:
         rows[-9] = f"{words[0]} 9 #fairseq:overwrite"
@@ -172,13 +172,13 @@ def old_args(args: argparse.Namespace) -> argparse.Namespace:
 
 def old_meters() -> dict:
     """Meter objects, which early checkpoints pickled whole, under the module name of their time."""
-    made = collections.OrderedDict()
+    by_name = collections.OrderedDict()
     for name, kind in (("train_loss", "AverageMeter"), ("wps", "TimeMeter"), ("train_wall", "StopwatchMeter")):
         cls = getattr(meters, kind)
         cls.__module__ = "fairseq.meters"
-        made[name] = cls.__new__(cls)
-        made[name].__dict__.update({"val": 3.5, "avg": 3.25, "sum": 13.0, "count": 4})
-    return made
+        by_name[name] = cls.__new__(cls)
+        by_name[name].__dict__.update({"val": 3.5, "avg": 3.25, "sum": 13.0, "count": 4})
+    return by_name
 
 
 def state_of(shape: Shape, args: argparse.Namespace, model: torch.nn.Module) -> dict:
@@ -244,22 +244,22 @@ def draw_tokens(model: torch.nn.Module, vocabulary: int, seed: int) -> torch.Ten
 
 
 def watch(model: torch.nn.Module, seen: dict[str, torch.Tensor]) -> None:
-    """Note what passes through each layer, turned from fairseq's position × batch to batch × position."""
+    """Record what passes through each layer, turned from fairseq's position × batch to batch × position."""
 
     def note(name: str, value: torch.Tensor) -> None:
         seen[name] = value.transpose(0, 1).contiguous().clone()
 
-    model.decoder.layers[0].register_forward_pre_hook(lambda _, given: note("embedded", given[0]))
+    model.decoder.layers[0].register_forward_pre_hook(lambda _, inputs: note("embedded", inputs[0]))
     for i, layer in enumerate(model.decoder.layers):
-        layer.fc1.register_forward_pre_hook(lambda _, given, i=i: note(f"ff_input.{i}", given[0]))
-        layer.fc2.register_forward_pre_hook(lambda _, given, i=i: note(f"coefficients.{i}", given[0]))
+        layer.fc1.register_forward_pre_hook(lambda _, inputs, i=i: note(f"ff_input.{i}", inputs[0]))
+        layer.fc2.register_forward_pre_hook(lambda _, inputs, i=i: note(f"coefficients.{i}", inputs[0]))
         layer.fc2.register_forward_hook(lambda _, __, result, i=i: note(f"ff_output.{i}", result))
         layer.register_forward_hook(lambda _, __, result, i=i: note(f"output.{i}", result[0]))
 
 
 @torch.no_grad()
 def compute(folder: Path, seed: int) -> dict[str, torch.Tensor]:
-    """What fairseq makes of the kept checkpoint: log-probabilities over all words, and every layer's parts."""
+    """What fairseq computes on the kept checkpoint: log-probabilities over all words, and every layer's parts."""
     model, dictionary = load(folder)
     tokens = draw_tokens(model, len(dictionary), seed)
     padded = draw_tokens(model, len(dictionary), seed + 1)[:, :9]

@@ -32,5 +32,5 @@ function nearestValues(path, memory, about) {
     }
   };
   if (about.model) begin();
-  return [h("h3", "By direction of the value (cosine)"), place, status];
+  return [h("h3", "By direction of the value"), place, status];
 }

@@ -1,6 +1,6 @@
 // Explanations of technical terms, each once per page: a button that shows the glossary's sentence on hover, focus and click.
 import { aboutStudy } from "./about.js";
-import { h } from "./dom.js";
+import { byId, h } from "./dom.js";
 
 const HIDE_AFTER = 200; // milliseconds, so that the pointer can reach the explanation
 const explainedTerms = new Set();
@@ -14,7 +14,7 @@ export function term(name, word = name) {
   return explainedWord(name, word, sentence);
 }
 
-// A text in which the first use of each given term ({name: [words]}) is explained.
+// A text in which the first use of each term is explained; `words` has the forms of each, as {name: [patterns]}.
 export function withTerms(text, words) {
   const matches = Object.entries(words).flatMap(([name, forms]) => {
     const match = new RegExp(`(?<![\\p{L}-])(?:${forms.join("|")})(?![\\p{L}-])`, "iu").exec(text);
@@ -44,6 +44,7 @@ function explainedWord(name, word, sentence) {
     clearTimeout(timer);
     if (hideOpenTip !== hide) hideOpenTip();
     hideOpenTip = hide;
+    byId("main")?.append(tip); // within a landmark
     tip.hidden = false;
     placeTip(tip, button.getBoundingClientRect());
   };
