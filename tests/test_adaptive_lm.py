@@ -167,7 +167,7 @@ def test_generated_text_is_that_of_single_passes():
 def test_wikitext_stays_as_it_is_for_a_model_that_reads_words(tmp_path):
     (tmp_path / "wiki.tokens").write_text(TOKENS, encoding="utf-8")
     words, plain = (
-        [" ".join(document.paragraphs) for document in Corpus(str(tmp_path / "wiki.tokens"), words=words)]
+        [" ".join(document.paragraphs) for document in Corpus(str(tmp_path / "wiki.tokens"), pretokenized=words)]
         for words in (True, False)
     )
     assert words == [
