@@ -52,8 +52,8 @@ def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse,
     shown = cells(page.get_by_role("region", name="Layers").locator("table"))
     layers = twin_of(page, "/index.json")["layers"]
     assert [row[0] for row in shown[1:]] == ["L0", "L1", "L2"]
-    for name in ("fires", "agreement"):
-        column = shown[0].index(name.capitalize())
+    for name, label in {"fires": "Firing rate", "agreement": "Agreement"}.items():
+        column = shown[0].index(label)
         assert [row[column] for row in shown[1:]] == [share(row[name]) for row in layers]
     page.get_by_role("link", name="L1", exact=True).click()
     expect(page.get_by_role("heading", name="Layer 1", exact=True)).to_be_visible()
