@@ -24,8 +24,10 @@ demo: $(READY)
 
 # Chromium for the tests of the explorer's pages, which are skipped without it.
 browser:
-	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
-	  { command -v apt-get >/dev/null && $(APT) update -qq && $(APT) install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  { command -v apt-get >/dev/null && $(APT) update -qq && \
+	    { $(APT) install -y -qq --no-install-recommends chromium-headless-shell fonts-dejavu-core || \
+	      $(APT) install -y -qq --no-install-recommends chromium fonts-dejavu-core; }; }
 
 # Some eight minutes on two cores. One file: make test TESTS=tests/test_live.py
 test: $(READY)
