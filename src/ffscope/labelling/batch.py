@@ -101,7 +101,7 @@ class BatchEndpoint(CachedEndpoint):
         )
 
     def _wait(self, name: str, progress: ProgressCallback) -> dict[str, Any]:
-        """Wait until a batch has ended, in whatever state."""
+        """Wait until a batch has ended, whatever its status."""
         try:
             while True:
                 batch = self.endpoint.get(lambda client: client.batches.with_raw_response.retrieve(name), missing=_GONE)

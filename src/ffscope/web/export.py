@@ -33,7 +33,7 @@ _PREDICTIVE = 100  # the report shows as many
 _CSP = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'"
 )
-Page = tuple[str, str, Callable[[], Any]]  # path, kind of page, and a function that gives its JSON
+Page = tuple[str, str, Callable[[], Any]]  # path, kind of page, and a function that returns its JSON
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def export(
 def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: ProgressCallback) -> int:
     """Write all pages and the files they share; returns the number of pages."""
     tables.study.need("triggers")
-    tables.hold()  # hundreds of pages query them
+    tables.load_into_memory()  # hundreds of pages query them
     memories = sorted(set(_selected(tables, names, sample)))
     pages = list(_pages(tables, memories))
     site = _Site(out, about(tables.study), [str(memory) for memory in memories])
