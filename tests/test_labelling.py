@@ -620,7 +620,7 @@ def test_malformed_answers_of_a_batch_are_asked_for_once_more(folder, server, qu
 
 def test_a_batch_that_ends_early_keeps_what_it_answered(folder, server, quick):
     server.ending = "expired"
-    with pytest.raises(LabellerError, match="ended with status expired.*the same command requests the others"):
+    with pytest.raises(LabellerError, match="ended with status expired.*run the same command to request the others"):
         ask(folder, server, batch=True)
     server.ending = "completed"
     labels = ask(folder, server, batch=True)
@@ -634,7 +634,7 @@ def test_a_server_without_batches_is_one_sentence(folder, server, quick):
         ask(folder, server, batch=True)
     server.polls = 2
     server.on_batch = lambda batch: server.batches.clear()  # lost at the server
-    with pytest.raises(LabellerError, match="no longer exists: the same command sends its questions again"):
+    with pytest.raises(LabellerError, match="no longer exists: run the same command to send its questions again"):
         ask(folder, server, batch=True)
     server.on_batch = lambda batch: None
     assert len(ask(folder, server, batch=True).patterns) == 5

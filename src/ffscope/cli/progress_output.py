@@ -52,7 +52,7 @@ def showing_progress() -> Iterator[ProgressCallback]:
         with _progress() as callback:
             yield callback
     except KeyboardInterrupt:
-        err.print("Interrupted. What is done is saved; the same command resumes.")
+        err.print("Interrupted. Finished work is saved; run the same command to resume.")
         raise
 
 

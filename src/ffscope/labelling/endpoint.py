@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Question = dict[str, Any]  # a request's body
 Call = Callable[["OpenAI"], Any]  # makes a request with the SDK and returns the raw response
 _INSTALL = "A labeller needs the openai package, which is not installed: pip install 'ffscope[label]'"
-_RESUMES = "The answers so far are stored: the same command resumes."
+_RESUMES = "The answers so far are stored; run the same command to resume."
 # Parameters that some servers do not accept; a refused request is sent again without them.
 _OPTIONAL = ("response_format", "seed", "temperature", "max_tokens", "max_completion_tokens")
 

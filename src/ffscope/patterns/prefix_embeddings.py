@@ -41,7 +41,7 @@ class SentenceStates(NamedTuple):
 
 
 class Reader(ABC):
-    """Computes the vectors of sentences, selected by their rows, and the index of the last word of a prefix that counts."""
+    """Computes the vectors of sentences, selected by their rows, and the index of the last word of each prefix to include."""
 
     senses = True  # whether the sense of the last word can be compared
 

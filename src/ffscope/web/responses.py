@@ -50,5 +50,5 @@ def document(kind: str, head: str, body: str, *, root: str = "/", attributes: st
 
 
 def _html(text: str, *, status: int = 200) -> Response:
-    # Names of folders and models may not be valid UTF-8.
+    # Names of folders and models may be invalid UTF-8.
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)
