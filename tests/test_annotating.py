@@ -531,7 +531,7 @@ def spoil(rows, change):
         ("the same memory by another name", "L0.0, row 75: it is filled in twice"),
         ("a memory that is not there", "row 75: There is no memory L9.0"),
         ("no memory", "row 75: '17' is not a memory's name"),
-        ("a remark", "row 75: it belongs to no memory. Expected a name such as L3.17 under memory"),
+        ("a remark", "row 75: it belongs to no memory. Expected a name such as L3.17 in the column memory"),
         ("a dead memory", "L0.4, row 75: the memory has no triggers"),
     ],
 )
@@ -568,7 +568,7 @@ def test_letters_that_a_spreadsheet_lost_matter_only_where_a_person_wrote_them(s
     rows = fill(cells(sheet), A, FILLED | {"pattern 1": ("shallow", "fruit"), "prefix 9": ""})
     assert read_sheet(study, "Ada", save(rows, sheet.csv, encoding="cp1252")).patterns == 2
     fill(rows, A, {"pattern 1": ("shallow", "caf\u00e9")})
-    with pytest.raises(InputError, match="lost a letter. Write it again, and save as CSV UTF-8"):
+    with pytest.raises(InputError, match="contains a damaged letter. Write it again, and save as CSV UTF-8"):
         read_sheet(study, "Ada", save(rows, sheet.csv, encoding="cp1252"))
 
 

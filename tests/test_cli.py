@@ -185,5 +185,5 @@ def test_an_interrupted_study_says_that_nothing_is_lost(folder, tmp_path, monkey
     monkeypatch.setattr("ffscope.pipeline.run", interrupted)
     result = ffscope("run", folder, "--corpus", tmp_path / "a.txt", "--out", tmp_path / "study")
     assert result.returncode == 130
-    assert "Interrupted. What is done is saved; the same command resumes" in result.stderr
+    assert "Interrupted. Finished work is saved; run the same command to resume" in result.stderr
     assert "Traceback" not in result.stderr

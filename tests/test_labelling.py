@@ -158,12 +158,14 @@ def test_it_waits_for_retry_after_and_says_so(folder, server, caplog):
     ask(folder, server, workers=1)
     assert 1 <= time.monotonic() - begun < 10
     assert len(server.questions) == 10
-    assert "answers 429: slow down (try 1 of 4)." in caplog.text
+    assert "responded with 429: slow down (try 1 of 4)." in caplog.text
 
 
 def test_it_does_not_wait_for_hours(folder, server):
     server.script = lambda number, question: (429, {"Retry-After": "7200"}, {}) if number == 3 else None
-    with pytest.raises(LabellerError, match="answers 429, and asks to wait 7200 s. The answers so far are stored"):
+    with pytest.raises(
+        LabellerError, match="responded with 429, and asks to wait 7200 s. The answers so far are stored"
+    ):
         ask(folder, server, workers=1)
     server.script = lambda number, question: None
     assert ask(folder, server, workers=1).cost.cached.requests == 2
@@ -173,7 +175,7 @@ def test_it_does_not_wait_for_hours(folder, server):
 def test_a_retry_after_that_cannot_be_read_is_passed_over(folder, server, header):
     server.script = lambda number, question: (503, {"Retry-After": header}, {}) if number == 1 else None
     if header.startswith("9"):
-        with pytest.raises(LabellerError, match=r"answers 503, and asks to wait 9+"):
+        with pytest.raises(LabellerError, match=r"responded with 503, and asks to wait 9+"):
             ask(folder, server, retries=0, workers=1)
     else:
         ask(folder, server, workers=1)
@@ -198,7 +200,9 @@ def test_temporary_failures_are_retried(folder, server):
 
 def test_persistent_failures_give_one_sentence(folder, server):
     server.script = lambda number, question: (500, {}, {"error": {"message": f"\x1b[31m broken, {KEY} was sent"}})
-    with pytest.raises(LabellerError, match=r"/v1 answers 500: .* broken, … was sent, also after retries") as raised:
+    with pytest.raises(
+        LabellerError, match=r"/v1 responded with 500: .* broken, … was sent, also after retries"
+    ) as raised:
         ask(folder, server, retries=1)
     assert KEY not in str(raised.value)
     assert "\x1b" not in str(raised.value)
@@ -581,7 +585,7 @@ def test_a_batch_whose_creation_got_no_response_is_found_again(folder, server, q
         raise Cut
 
     server.on_batch = broken
-    with pytest.raises(LabellerError, match="broke the connection"):
+    with pytest.raises(LabellerError, match="dropped the connection"):
         ask(folder, server, batch=True)
     assert len(server.batches) == 1  # created once, though the response was lost
     server.on_batch = lambda batch: None
@@ -616,7 +620,7 @@ def test_malformed_answers_of_a_batch_are_asked_for_once_more(folder, server, qu
 
 def test_a_batch_that_ends_early_keeps_what_it_answered(folder, server, quick):
     server.ending = "expired"
-    with pytest.raises(LabellerError, match="ended with status expired.*the same command requests the others"):
+    with pytest.raises(LabellerError, match="ended with status expired.*run the same command to request the others"):
         ask(folder, server, batch=True)
     server.ending = "completed"
     labels = ask(folder, server, batch=True)
@@ -630,7 +634,7 @@ def test_a_server_without_batches_is_one_sentence(folder, server, quick):
         ask(folder, server, batch=True)
     server.polls = 2
     server.on_batch = lambda batch: server.batches.clear()  # lost at the server
-    with pytest.raises(LabellerError, match="no longer exists: the same command sends its questions again"):
+    with pytest.raises(LabellerError, match="no longer exists: run the same command to send its questions again"):
         ask(folder, server, batch=True)
     server.on_batch = lambda batch: None
     assert len(ask(folder, server, batch=True).patterns) == 5

@@ -55,7 +55,7 @@ def test_the_likely_type_is_found_from_pickled_weights_too(saved):
 
 
 def test_without_a_hint_it_says_what_to_name(saved):
-    with pytest.raises(SourceError, match="Its own documentation should say what it is. Name the type: --model-type"):
+    with pytest.raises(SourceError, match="Its documentation should say which type it is. Name the type: --model-type"):
         load(saved("llama", "model_type", "architectures"))
 
 

@@ -404,7 +404,7 @@ def test_a_table_that_cannot_be_read_is_made_again(study, caplog):
     assert [row for row in run_patterns(study) if row["annotator"] == "machine"] == [
         row for row in rows if row["annotator"] == "machine"
     ]
-    assert "cannot be read. It is made again" in caplog.text
+    assert "cannot be read. It is written again" in caplog.text
 
 
 def test_settings_that_are_not_given_stay_as_they_were(study):

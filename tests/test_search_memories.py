@@ -27,7 +27,7 @@ def study(explored, tmp_path_factory):
 def tables(request, study):
     opened = Tables(study)
     if request.param == "in memory":
-        opened.hold()
+        opened.load_into_memory()
     yield opened
     opened.close()
 

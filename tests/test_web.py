@@ -14,7 +14,7 @@ import pytest
 
 import ffscope
 from explorer import app_of, client_of, served, tiny_model
-from ffscope.html import block, dumped
+from ffscope.html import dump_json, json_script
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
@@ -227,10 +227,10 @@ def test_an_unexpected_error_is_a_sentence(study, monkeypatch):
 
 
 def test_json_in_a_page_cannot_end_its_block():
-    html = block("x", {"text": "</script><script>alert(1)</script>\u2028&amp;"})
+    html = json_script("x", {"text": "</script><script>alert(1)</script>\u2028&amp;"})
     assert html.count("<") == 2
     assert json.loads(html.split(">", 1)[1].rsplit("<", 1)[0])["text"].startswith("</script>")
-    assert dumped({"a": float("nan"), "b": [float("inf"), 1.0]}) == '{"a":null,"b":[null,1.0]}'
+    assert dump_json({"a": float("nan"), "b": [float("inf"), 1.0]}) == '{"a":null,"b":[null,1.0]}'
 
 
 def test_the_same_text_is_folded(study):

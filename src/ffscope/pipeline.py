@@ -97,7 +97,7 @@ def open_for_stage(folder: Path | str, model: MemoryModel | None) -> Iterator[St
 
 
 def options_of(study: Study, values: Mapping[str, Any]) -> Options:
-    """The options of the stages: these values; for None, the value stored in the study, or else the default."""
+    """The options of the stages. A value that is None is replaced by the one stored in the study, or else by the default."""
     kinds = [kind for row in stages().values() for kind in row.options if kind not in (CorpusOptions, SearchOptions)]
     return Options.parse(kinds, values, study.settings)
 
@@ -236,7 +236,7 @@ def _max_sentence_tokens(model: MemoryModel, max_tokens: int, *, bos: bool) -> i
     positions -= int(has_start_token or (bos and bos_token(model.tokenizer) is not None))
     if positions < max_tokens:
         logger.warning(
-            "This model takes at most %d tokens of a sentence; longer ones are truncated there, not at %d.",
+            "This model takes at most %d tokens per sentence; longer sentences are truncated at that length, not at %d.",
             positions,
             max_tokens,
         )

@@ -21,7 +21,7 @@ _TABLE = "agreement.parquet"
 def find_agreement(study: Study, *, lens: str | None = None, progress: ProgressCallback = no_progress) -> None:
     """Compare every value with its key's triggers: agreement.parquet, one row per memory that has a trigger.
 
-    A lens, if given, must be that of the values.
+    If a lens is given, it must be the one that the values were computed with.
     """
     study.need("triggers")
     study.need("values", {} if lens is None else {"lens": lens})

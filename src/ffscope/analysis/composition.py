@@ -1,4 +1,4 @@
-"""How a layer's update is composed: how many memories are active, and how many alone have the layer's prediction."""
+"""How a layer's update is composed: how many memories are active, and how many by themselves predict what the layer predicts."""
 
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ EFFECTIVE_SHARE = 0.9  # share of Σ |coefficient| × ‖value‖ that the effec
 
 
 class Composition(Observer):
-    """Makes composition.parquet."""
+    """Computes the rows of composition.parquet."""
 
     stage = "composition"
 

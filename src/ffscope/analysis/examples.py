@@ -13,7 +13,7 @@ from ffscope.study.folder import Study
 
 
 class ExampleWriter(Observer):
-    """Makes examples.parquet."""
+    """Computes the rows of examples.parquet."""
 
     stage = "examples"
 

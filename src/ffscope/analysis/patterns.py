@@ -79,7 +79,7 @@ def find_patterns(
 
 
 def is_done(study: Study, encoder: str | None, triggers: int | None) -> bool:
-    """Whether patterns were found with these options. A named encoder has to be loaded to tell, so that is False."""
+    """Whether patterns were found with these options. Always False for a named encoder, which must be loaded to find out."""
     finished = _finished_entry(study)
     return bool(finished) and encoder is None and triggers in (None, finished["pattern_triggers"])
 
@@ -96,7 +96,9 @@ def _finished_entry(study: Study) -> dict[str, Any]:
     try:
         pq.read_schema(study.path(TABLE))
     except (pa.ArrowInvalid, OSError):
-        logger.warning("%s cannot be read. It is made again, without the labels of language models.", study.path(TABLE))
+        logger.warning(
+            "%s cannot be read. It is written again, without the labels of language models.", study.path(TABLE)
+        )
         study.path(TABLE).unlink()
         return {}
     return study.manifest["stages"]["patterns"]

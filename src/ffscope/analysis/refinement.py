@@ -25,7 +25,7 @@ RELATED = 0.95  # quantile of their similarity above which two tokens are relate
 
 
 class Refinement(Observer):
-    """Makes refinement.parquet."""
+    """Computes the rows of refinement.parquet."""
 
     stage = "refinement"
 
@@ -38,7 +38,7 @@ class Refinement(Observer):
         return {name: np.concatenate([columns[name] for columns in layers]) for name in layers[0]}
 
     def close(self, study: Study) -> dict[str, Any]:
-        """Write last_layer.parquet; the entry is the similarity above which tokens are related."""
+        """Write last_layer.parquet; returns the similarity above which tokens are related, for study.json."""
         return {"related_above": write_last_layer(study, self.lens)}
 
     def _layer(self, view: View, layer: int) -> dict[str, Any]:
@@ -78,8 +78,8 @@ class Refinement(Observer):
 def write_last_layer(study: Study, lens: Lens) -> float:
     """A sample of the last layer's composition cases, each marked related or distant: last_layer.parquet.
 
-    Two tokens are related if the cosine similarity of their unembedding rows is above that of 95 % of random pairs, each the
-    residual's token at one example and the output's at another. Returns that bound.
+    Two tokens are related if the cosine similarity of their unembedding rows is above that of 95 % of random pairs; a
+    random pair has the residual's token at one example and the output's token at another. Returns that bound.
     """
     last = len(study.manifest["model"]["memories"]) - 1
     rows = pq.read_table(study.path("refinement.parquet"), filters=[("layer", "==", last)])

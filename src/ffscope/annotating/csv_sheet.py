@@ -1,7 +1,7 @@
 """A sheet as CSV: for each memory, rows for the descriptions of its patterns and a row for each prefix, to be marked.
 
 Corpus text is untrusted: a spreadsheet must not interpret it as a formula. Changes that spreadsheets make to a file are
-expected: another delimiter, other quotes, additional blank rows and columns, another column order, lost letters.
+expected: another delimiter, other quotes, additional blank rows and columns, another column order, damaged letters.
 """
 
 import csv
@@ -47,9 +47,10 @@ def harmless(cell: str) -> str:
 
 def _rows(annotator: str, triggers: dict[Memory, list[Trigger]], command: str) -> Iterator[dict[str, str]]:
     for note in (
-        f"In the rows pattern 1 to pattern {MOST}, write under text what prefixes share, and under mark {KINDS[0]} or {KINDS[1]}.",
-        "In the rows prefix 1, prefix 2 …, write under mark the numbers of the prefix's patterns, separated by spaces: 1 3",
-        f"If you found no pattern, write {NONE} under text in the row pattern 1. A memory that is left blank is not counted.",
+        f"In the rows pattern 1 to pattern {MOST}, describe in the column text what prefixes share, and write "
+        f"{KINDS[0]} or {KINDS[1]} in the column mark.",
+        "In the rows prefix 1, prefix 2 …, write in the column mark the numbers of the prefix's patterns, separated by spaces: 1 3",
+        f"If you found no pattern, write {NONE} in the column text of the row pattern 1. A memory left blank is not counted.",
         "Leave the other cells unchanged, and save as CSV UTF-8.",
         *instructions(command),
     ):
@@ -141,11 +142,12 @@ def _by_name(names: list[str], cells: list[str]) -> dict[str, str]:
 
 
 def _place_row(blocks: dict[str, _Block], number: int, row: dict[str, str]) -> str | None:
-    """Add a row to the block of its memory; returns the problem where this is impossible."""
+    """Add a row to the block of its memory; returns the problem if that is impossible."""
     match = _ROW.fullmatch(row["row"])
     if match is None or not row["memory"]:
         return (
-            "it belongs to no memory. Expected a name such as L3.17 under memory, and pattern 1 or prefix 1 under row."
+            "it belongs to no memory. Expected a name such as L3.17 in the column memory, and pattern 1 or prefix 1 in "
+            "the column row."
         )
     name, i = row["memory"].upper(), int(match[2])
     block = blocks.setdefault(name, _Block(number))
@@ -173,7 +175,9 @@ def _entry(name: str, block: _Block, problems: list[str]) -> Entry:
     entry_patterns = []
     for number, (row, kind, text) in described.items():
         if _LOST in text:
-            problems.append(f"{name}, row {row}: {text!r} has lost a letter. Write it again, and save as CSV UTF-8.")
+            problems.append(
+                f"{name}, row {row}: {text!r} contains a damaged letter. Write it again, and save as CSV UTF-8."
+            )
         entry_patterns.append(EntryPattern(f"row {row}", Pattern(kind.casefold(), text, tuple(covers[number]))))
     places = {rank: _place(place) for rank, (_, _, place) in block.prefixes.items()}
     return Entry(name, f"row {block.row}", entry_patterns, block.none, places)

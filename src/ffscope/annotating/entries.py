@@ -11,7 +11,7 @@ from ffscope.queries.prefixes import Place, trigger_places
 from ffscope.queries.tables import checked
 from ffscope.study.folder import Study
 
-NONE = "none"  # what a person writes who found no pattern
+NONE = "none"  # what a person who found no pattern writes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class EntryPattern:
 
 @dataclass(frozen=True)
 class Entry:
-    """One memory of a sheet. `places` are the places of its prefixes according to the sheet, None where it gives none."""
+    """One memory of a sheet. `places` are the places of its prefixes according to the sheet, None if it has none."""
 
     name: str
     where: str
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class FilledSheet:
-    """A filled-in sheet: its annotator, if it names one, its memories, and the problems met while parsing."""
+    """A filled-in sheet: its annotator, if it names one, its memories, and the problems found while parsing."""
 
     annotator: str | None
     entries: list[Entry]

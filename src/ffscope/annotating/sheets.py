@@ -49,7 +49,7 @@ class SheetContent:
 def draw(study: Study, sample: int = SAMPLE, *, seed: int | None = None) -> list[Memory]:
     """A random sample of memories with a trigger, `sample` per layer, the same for every annotator.
 
-    The layers alternate, so that the first half of a sheet holds half of the memories of every layer.
+    The layers alternate, so that the first half of a sheet has half of the memories of every layer.
     """
     study.need("triggers")
     seed = study.settings["seed"] if seed is None else seed

@@ -1,6 +1,6 @@
 """The command line: parse, call the library, print."""
 
-# The order of --help: what makes a study, its stages, what looks at it, the cache.
+# Imported in the order of --help: commands that make a study, its stages, commands that read it, the cache.
 import ffscope.cli.commands
 
 # isort: split

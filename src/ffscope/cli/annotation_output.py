@@ -27,7 +27,7 @@ def print_step(step: "AnnotateResult") -> None:
             f"{read.memories:,} memories read, with {read.patterns:,} patterns; {read.new:,} memories are new or changed."
         )
     if step.concord is not None:
-        _print_concord(step.concord)
+        _print_agreement(step.concord)
 
 
 def _print_sheet(sheet: "Sheet") -> None:
@@ -38,7 +38,7 @@ def _print_sheet(sheet: "Sheet") -> None:
     out.print(f"{program_name()} {sheet.then}", markup=False, soft_wrap=True)
 
 
-def _print_concord(concord: "AgreementSummary") -> None:
+def _print_agreement(concord: "AgreementSummary") -> None:
     if not concord.people:
         out.print("No annotations yet. Write a sheet to fill in with --annotator NAME.")
     for name, memories in concord.people.items():
@@ -65,5 +65,5 @@ def _print_concord(concord: "AgreementSummary") -> None:
 
 
 def _number(value: float | None) -> str:
-    """– where it is undefined: nothing to compare, or all answers are the same."""
+    """The number, or – if it is undefined: there is nothing to compare, or all answers are the same."""
     return "–" if value is None else f"{value:.2f}"

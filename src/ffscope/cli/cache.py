@@ -1,4 +1,4 @@
-"""`ffscope cache`: what the user's cache holds, and removing it."""
+"""`ffscope cache`: list or remove the models in the user's cache."""
 
 import json
 from datetime import datetime
@@ -23,17 +23,17 @@ def cache(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Only these: names as listed, or names of the files they come from.",
+            help="Only these models: their names in the list, or the names of the files they were converted from.",
             show_default=False,
         ),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove them: all, or those that are named.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the models: all, or only those named.")] = False,
     json_: Json = False,
 ) -> None:
     """List the converted models in the user's cache, or remove them with --clear.
 
-    A .gguf file is converted when it is first loaded, so that later loads take seconds. What is removed is converted again when it
-    is needed. The cache is ~/.cache/ffscope, or the folder that FFSCOPE_CACHE names.
+    A .gguf file is converted when it is first loaded, so that later loads take seconds. A removed model is converted again when
+    needed. The cache is ~/.cache/ffscope, or the folder named by FFSCOPE_CACHE.
     """
     from ffscope.models import model_cache
 
@@ -41,7 +41,7 @@ def cache(
     if json_:
         _print_json(entries, removed=clear)
     elif not entries:
-        out.print(f"{model_cache.cache_folder()} holds no converted models.", markup=False, soft_wrap=True)
+        out.print(f"{model_cache.cache_folder()} has no converted models.", markup=False, soft_wrap=True)
     else:
         _print_table(entries, removed=clear)
 

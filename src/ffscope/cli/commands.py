@@ -75,7 +75,9 @@ def convert(
 @command()
 def trace(
     model: Model,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text after which the model predicts.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The text; the prediction after its last token is traced.")
+    ],
     options: TraceOptions,
     load: LoadOptions,
     json_: Json = False,
@@ -109,7 +111,7 @@ def run(
     load: LoadOptions,
     checkpoint: Checkpoint = 60.0,
 ) -> None:
-    """Make a whole study: every stage, the paper's figures and a report. If interrupted, the same command resumes it."""
+    """Make a whole study: every stage, the paper's figures and a report. If interrupted, run the same command to resume."""
     loaded = load_for_search(model, corpus, out_, load)
     from ffscope.pipeline import run
 

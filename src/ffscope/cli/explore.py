@@ -123,7 +123,7 @@ def serve(
 ) -> None:
     """Explore a study in the browser: figures, memories, search, prompts, interventions, annotation.
 
-    The pages open at once and the model loads meanwhile. With --no-model, or without torch, only what needs the model is missing.
+    The pages are available at once, while the model loads. With --no-model, or without torch, only what needs the model is missing.
     """
     from ffscope.web.serving import Address, exit_now, serve
 

@@ -68,7 +68,7 @@ def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
 
 
 def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "ModelQueue":
-    """The queue of a served study's model, which loads when the server starts; without a model it knows why."""
+    """The queue of a served study's model, which loads when the server starts; without a model, it has the reason."""
     from importlib.util import find_spec
 
     from ffscope.web.model_queue import ModelQueue

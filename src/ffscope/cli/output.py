@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 AGREEMENT = "agreement (top token of the value = next token of the top trigger)"
 _SHADES = ("", "on grey19", "on grey30", "on dark_orange3", "on red3")  # by coefficient, lowest first
-_TABLE_WIDTH, _TABLE_WIDEST = 110, 160  # columns that the table of findings needs, and takes at most
+_TABLE_WIDTH, _TABLE_WIDEST = 110, 160  # least and greatest width of the table of findings, in characters
 
 
 def print_check(model: "MemoryModel", identities: "list[CheckedIdentity]") -> None:
@@ -58,8 +58,8 @@ def print_trace(trace: "PredictionTrace") -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("layer", "before", "memories and what they promote", "after", "case"):
         table.add_column(name, justify="right" if name == "layer" else "left", no_wrap=True)
-    wide = 7 + (out.width - 80) // 4  # a token in a column
-    room = out.width - 32 - 2 * wide  # what the other columns leave
+    wide = 7 + (out.width - 80) // 4  # width of a token's column
+    room = out.width - 32 - 2 * wide  # width that the other columns leave
     for step in trace.steps:
         table.add_row(
             str(step.layer),
@@ -150,7 +150,7 @@ def print_summary(findings: list["Finding"]) -> None:
             ("finding", 5, ""),
             ("this model", 4, "cyan"),
             ("the paper", 4, ""),
-            ("reading", 5, ""),
+            ("comparison", 5, ""),
         ):
             table.add_column(head, ratio=share, style=style)
         for row in rows:
@@ -159,7 +159,7 @@ def print_summary(findings: list["Finding"]) -> None:
 
 
 def _findings(study: "Study") -> list["Finding"]:
-    """The report's findings; none where there is no report, or where only the packages of the model side are installed."""
+    """The report's findings; none if there is no report, or if only the packages that run the model are installed."""
     if not study.path("summary.json").is_file():
         return []
     with suppress(ModuleNotFoundError):
@@ -271,7 +271,7 @@ def _cell(measure: "Measure", value: Any, longest: int) -> Text | str:
 
 
 def print_served(link: str, why_no_model: str | None, *, browse: bool) -> None:
-    """The explorer's address, and why prompts are unavailable where they are."""
+    """The explorer's address and, if prompts are unavailable, the reason."""
     out.print(Text.assemble("The explorer is ready at ", (link, "bold"), "  (Ctrl-C stops it)"), soft_wrap=True)
     if why_no_model is not None:
         print_line(f"Prompts are unavailable: no model is loaded. {why_no_model}")

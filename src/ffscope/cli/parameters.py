@@ -30,7 +30,8 @@ SampleSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of t
 ReadSheet = Annotated[Path | None, typer.Option(help="A filled-in sheet to read back, .csv or .json.")]
 
 Host = Annotated[
-    str, typer.Option(help="Address to listen on. On any but 127.0.0.1 others can connect, and need the token.")
+    str,
+    typer.Option(help="Address to listen on. On any other than 127.0.0.1, others can connect; they need the token."),
 ]
 Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Default: the first free port from 8765; 0: any free port.")

@@ -47,18 +47,18 @@ class _LogHandler(logging.Handler):
 
 @contextmanager
 def showing_progress() -> Iterator[ProgressCallback]:
-    """As `_progress`, and with a message on interruption, since typer exits silently."""
+    """Like `_progress`, with a message on interruption, since typer exits silently."""
     try:
         with _progress() as callback:
             yield callback
     except KeyboardInterrupt:
-        err.print("Interrupted. What is done is saved; the same command resumes.")
+        err.print("Interrupted. Finished work is saved; run the same command to resume.")
         raise
 
 
 @contextmanager
 def _progress() -> Iterator[ProgressCallback]:
-    """Gives a callback for the stages' progress: a bar on a terminal, a line now and then elsewhere."""
+    """Yields a callback for the stages' progress: a bar on a terminal, a line now and then elsewhere."""
     begun: dict[str, tuple[float, int]] = {}
     if not err.is_terminal:
         lines = _Lines()
@@ -83,7 +83,7 @@ def _progress() -> Iterator[ProgressCallback]:
 
 
 def _with_time_left(progress: Progress, begun: dict[str, tuple[float, int]]) -> Progress:
-    """Estimate the time left from the pace so far, for a stage that gives none itself."""
+    """Estimate the time left from the pace so far, for a stage that does not estimate it itself."""
     now = time.monotonic()
     start, first = begun.setdefault(progress.stage, (now, progress.done))
     new = progress.done - first

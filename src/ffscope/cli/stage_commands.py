@@ -58,7 +58,7 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
         with open_for_stage(folder, model if row is stage else None) as writable, showing_progress() as progress:
             sentence = run_stage(row, Work(writable, options, model, progress, reload.device))
         if not writable.has(row.name):
-            raise StudyError(f"The stage {row.name} did not record that it is done. This is a bug in the stage.")
+            raise StudyError(f"The stage {row.name} did not record that it finished. This is a bug in the stage.")
         if sentence:
             print_line(sentence)
         elif row.tables:

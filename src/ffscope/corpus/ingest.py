@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _HELD_OUT_EVERY = 20  # every twentieth document is held out
 _UNKNOWN_WARNING = 0.1  # share of unknown words above which a warning is logged
 _REPORT_EVERY = 0.2  # seconds
-_ROWS = 1024  # per row group, which is held in memory
+_ROWS = 1024  # per row group; a whole group is in memory at once
 
 
 def write_sentences(

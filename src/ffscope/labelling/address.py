@@ -77,7 +77,7 @@ def _basic(parts: SplitResult) -> tuple[str, tuple[str, ...]]:
 
 
 def _bearer() -> tuple[str | None, tuple[str, ...]]:
-    # A variable that is set to an empty value means that no key is sent, whatever the other one holds.
+    # A variable that is set to an empty value means that no key is sent, whatever the value of the other one.
     name = next((name for name in KEYS if name in os.environ), KEYS[0])
     key = os.environ.get(name, "").strip()
     if not key:

@@ -18,7 +18,7 @@ POLL_SECONDS = 10.0
 _MOST = 50_000  # requests in one batch, by OpenAI's limit; the rest go into the next
 _URL: Final = "/v1/chat/completions"
 _MISSING = "The server may not support batches: leave out --labeller-batch."
-_GONE = "The batch no longer exists: the same command sends its questions again."
+_GONE = "The batch no longer exists: run the same command to send its questions again."
 
 
 class PendingError(Exception):
@@ -101,7 +101,7 @@ class BatchEndpoint(CachedEndpoint):
         )
 
     def _wait(self, name: str, progress: ProgressCallback) -> dict[str, Any]:
-        """Wait until a batch has ended, in whatever state."""
+        """Wait until a batch has ended, whatever its status."""
         try:
             while True:
                 batch = self.endpoint.get(lambda client: client.batches.with_raw_response.retrieve(name), missing=_GONE)
@@ -111,7 +111,7 @@ class BatchEndpoint(CachedEndpoint):
                     return {**batch, "id": name}
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            log.warning("Batch %s continues at the server; the same command fetches its answers.", visible(name))
+            log.warning("Batch %s continues on the server; run the same command to fetch its answers.", visible(name))
             raise
 
     def _lines(self, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -164,7 +164,7 @@ class BatchEndpoint(CachedEndpoint):
         name, status = visible(batch["id"]), visible(batch["status"])
         return LabellerError(
             f"Batch {name} at {self.endpoint.address.shown} ended with status {status}{reason}. "
-            "Its answers are stored; the same command requests the others."
+            "Its answers are stored; run the same command to request the others."
         )
 
 

@@ -64,7 +64,7 @@ class _OneServer(httpx2.Client):
         finally:
             request.headers = sdk_headers
         if response.status_code in _RETRIED_STATUSES or response.status_code >= 500:
-            self._warn(f"answers {response.status_code}{message_in(self._address.hide(_body(response)))}", tried)
+            self._warn(f"responded with {response.status_code}{message_in(self._address.hide(_body(response)))}", tried)
         return response
 
     def _sent(self, headers: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Question = dict[str, Any]  # a request's body
 Call = Callable[["OpenAI"], Any]  # makes a request with the SDK and returns the raw response
 _INSTALL = "A labeller needs the openai package, which is not installed: pip install 'ffscope[label]'"
-_RESUMES = "The answers so far are stored: the same command resumes."
+_RESUMES = "The answers so far are stored; run the same command to resume."
 # Parameters that some servers do not accept; a refused request is sent again without them.
 _OPTIONAL = ("response_format", "seed", "temperature", "max_tokens", "max_completion_tokens")
 
@@ -166,7 +166,9 @@ class Endpoint:
                 f"{self.address.shown} gave no answer in {self.timeout:g} s (--labeller-timeout allows more). {_RESUMES}"
             ) from None
         except openai.APIConnectionError:
-            raise LabellerError(f"{self.address.shown} broke the connection, also after retries. {_RESUMES}") from None
+            raise LabellerError(
+                f"{self.address.shown} dropped the connection, also after retries. {_RESUMES}"
+            ) from None
 
     def refusal(self, status: int, body: str, *, missing: str = "", again: str = "") -> LabellerError:
         """The error for a failed HTTP status, with what to do about it."""
@@ -185,13 +187,13 @@ class Endpoint:
             return LabellerError(
                 f"{shown} redirects to another address ({status}), to which no key is sent. Give that address instead."
             )
-        return LabellerError(f"{shown} answers {status}{message}{again}. {_RESUMES}")
+        return LabellerError(f"{shown} responded with {status}{message}{again}. {_RESUMES}")
 
     def answer(self, body: Any) -> Answer:
         """The model's answer in a response body."""
         try:
             if "choices" not in body and "error" in body:  # from a gateway in front of the model
-                raise RefusedError(f"{self.address.shown} answers with an error{message_in(json.dumps(body))}.")
+                raise RefusedError(f"{self.address.shown} responded with an error{message_in(json.dumps(body))}.")
             choice, usage = body["choices"][0], body.get("usage") or {}
             content = choice["message"].get("content") or ""
             parts = content if isinstance(content, list) else [{"text": content}]

@@ -86,7 +86,7 @@ def _greedy(model: MemoryModel, prompt: Prompt, new_tokens: int) -> list[str]:
         )
     except MODEL_ERRORS as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{type(own).__name__} does not generate from this text: {reason}.") from error
+        raise InputError(f"{type(own).__name__} cannot generate from this text: {reason}.") from error
     new = generated[0, 1 if _is_encoder_decoder(model) else ids.shape[1] :].tolist()
     between = "␣" if is_word_level(model.tokenizer) else ""  # words do not include the space before them
     return [between + spelling(model.tokenizer, token) for token in new]

@@ -1,4 +1,4 @@
-"""What a study records about its model, so that numbers of different models are never mixed."""
+"""What a study records about its model, so that results of different models are never mixed."""
 
 from hashlib import blake2b
 from typing import Any

@@ -27,7 +27,7 @@ Arguments = dict[str, Any]
 ReadModel = Callable[[str, torch.dtype | str, Arguments], Any]
 ReadTokenizer = Callable[[str, Arguments], Any]
 
-_LAYOUT = 1  # raise it when what is written to the cache changes
+_LAYOUT = 1  # increase it when the content of the cache changes
 _CONVERTERS = ("transformers", "tokenizers", "gguf")  # packages that determine what a conversion contains
 
 
@@ -35,7 +35,7 @@ def read_gguf(
     file: Path, kind: torch.dtype | str, *, read_model: ReadModel, read_tokenizer: ReadTokenizer
 ) -> tuple[Any, Callable[[], Any]]:
     """The model of a GGUF file in a precision ("auto": float32), and a function that reads its tokenizer."""
-    kind = torch.float32 if kind == "auto" else kind  # a dequantized weight has no precision of its own
+    kind = torch.float32 if kind == "auto" else kind  # dequantized weights have no stored precision
     arguments: Arguments = {"gguf_file": file.name, "trust_remote_code": False}
     original = str(file.parent)
     digest = model_cache.file_digest(file)
@@ -50,7 +50,7 @@ def read_gguf(
         model = None
         if model_cache.find(name) is None:  # another process may have been faster
             model = _convert(file, name, digest, read_model, partial(read_tokenizer, original, arguments))
-    loaded = cached()  # so that the first load gives what later ones give
+    loaded = cached()  # so that the first load returns the same as later ones
     if loaded is not None:
         return loaded
     if model is None or kind != torch.float32:
@@ -61,22 +61,22 @@ def read_gguf(
 def _read_cached(
     name: str, kind: torch.dtype | str, read_model: ReadModel, read_tokenizer: ReadTokenizer
 ) -> tuple[Any, Callable[[], Any]] | None:
-    """The model from the cache; None where it is not there. One that cannot be read is removed."""
+    """The model from the cache; None if it is not there. A model that cannot be read is removed."""
     folder, arguments = model_cache.find(name), {"trust_remote_code": False}
     if folder is None:
         return None
     try:
         return read_model(str(folder), kind, arguments), partial(read_tokenizer, str(folder), arguments)
     except (OSError, ValueError, SafetensorError, SourceError) as error:
-        logger.warning("The cached %s cannot be read (%s). It is removed.", name, first_line(error))
-        with suppress(SourceError):  # in a cache that others write
+        logger.warning("The cached model %s cannot be read (%s), so it is removed.", name, first_line(error))
+        with suppress(SourceError):  # the cache may belong to another user
             model_cache.remove(name)
         return None
 
 
 def _convert(file: Path, name: str, digest: str, read_model: ReadModel, tokenizer: Callable[[], Any]) -> Any:
-    """Convert a file into the cache. Where it cannot be kept there, the model in float32."""
-    logger.info("Converting %s into %s: up to minutes, once.", file.name, model_cache.cache_folder())
+    """Convert a file into the cache. Returns the model in float32 if it cannot be stored there, else None."""
+    logger.info("Converting %s into %s. This is done once and may take minutes.", file.name, model_cache.cache_folder())
     before = model_cache.file_stamp(file)
     model = read_model(str(file.parent), torch.float32, {"gguf_file": file.name, "trust_remote_code": False})
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
@@ -91,8 +91,8 @@ def _convert(file: Path, name: str, digest: str, read_model: ReadModel, tokenize
             return None
     except (SourceError, Unreadable) as error:
         logger.warning(
-            "%s is not cached in %s: %s. Every load will convert it again. Its conversion takes %.1f GB; set FFSCOPE_CACHE "
-            "to a folder that has room.",
+            "%s is not cached in %s: %s. Every load will convert it again. The converted model takes %.1f GB; set "
+            "FFSCOPE_CACHE to a folder that has room.",
             file.name,
             model_cache.cache_folder(),
             _reason(error),

@@ -1,4 +1,4 @@
-"""The user's cache of converted models: one folder per model, which appears only when it is whole."""
+"""The user's cache of converted models: one folder per model, which appears only when complete."""
 
 import fcntl
 import hashlib
@@ -19,9 +19,9 @@ from ffscope.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
-_NOTES = "ffscope.json"  # in every folder of the cache; nothing without it is listed or removed
+_NOTES = "ffscope.json"  # in every folder of the cache; folders without it are neither listed nor removed
 _UNFINISHED = ".ffscope-unfinished"
-_SETTLED = 2.0  # seconds after which a change to a file shows in its times on any file system
+_SETTLED = 2.0  # seconds after which any file system shows a change to a file in its times
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class CachedModel:
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept: $FFSCOPE_CACHE, else the user's cache."""
+    """The folder of converted models: $FFSCOPE_CACHE, else in the user's cache."""
     if "FFSCOPE_CACHE" in os.environ:
         return Path(os.environ["FFSCOPE_CACHE"]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ffscope"
 
 
 def cached_models() -> list[CachedModel]:
-    """All converted models, the one used last first."""
+    """All converted models, the most recently used first."""
     entries = [_entry(path) for path in _models().glob("[!.]*")]
     return sorted((entry for entry in entries if entry), key=lambda entry: entry.last_use, reverse=True)
 
@@ -60,7 +60,7 @@ def select(names: Sequence[str]) -> list[CachedModel]:
 
 
 def clear(names: Sequence[str]) -> list[CachedModel]:
-    """Remove cached models, those of `select`, and what stopped conversions left behind."""
+    """Remove the cached models that `select` returns, and what interrupted conversions left behind."""
     entries = select(names)
     for entry in entries:
         remove(entry.name)
@@ -71,7 +71,7 @@ def clear(names: Sequence[str]) -> list[CachedModel]:
 
 
 def sweep(own: str | None = None) -> None:
-    """Remove what stopped conversions left behind. The lock of the model `own` is held by the caller."""
+    """Remove what interrupted conversions left behind. The caller has already locked the model `own`."""
     for folder in _models().glob(f".*{_UNFINISHED}"):
         name = folder.name[1:].split(".")[0]
         with nullcontext(True) if name == own else locked(name, wait=False) as is_ours:
@@ -80,7 +80,7 @@ def sweep(own: str | None = None) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove one cached model. It disappears at once, so that no other process finds half of it."""
+    """Remove one cached model. It disappears in one step, so that no other process finds half of it."""
     folder = _models() / name
     try:
         removed = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_UNFINISHED, dir=_models()))
@@ -94,17 +94,17 @@ def remove(name: str) -> None:
 
 
 def find(name: str) -> Path | None:
-    """The folder of a cached model, which counts as used now; None where there is none."""
+    """The folder of a cached model, which is marked as used now; None if it is not cached."""
     folder = _models() / name
     if not _notes(folder):
         return None
-    with suppress(OSError):  # another user's cache, say
+    with suppress(OSError):  # for example in another user's cache
         os.utime(folder / _NOTES)
     return folder
 
 
 def store(name: str, notes: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Add a model, which `write` writes into a folder that is not there yet. Where another process was faster, its is kept."""
+    """Add a model, written by `write` into a folder that does not exist yet. If another process was faster, its copy stays."""
     models = _models()
     models.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_UNFINISHED, dir=models))
@@ -122,12 +122,12 @@ def store(name: str, notes: dict[str, Any], write: Callable[[Path], None]) -> No
 
 @contextmanager
 def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Let one process at a time convert a model; the lock of a process that was killed is free. Gives whether it is ours."""
+    """Let one process at a time convert a model. Yields whether this one has the lock; a killed process loses its lock."""
     try:
         folder = cache_folder() / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / name).open("a")
-    except OSError:  # a cache that cannot be written needs no lock
+    except OSError:  # a cache that is not writable needs no lock
         yield False
         return
     with file:
@@ -148,7 +148,7 @@ def _lock(file: Any, name: str, *, wait: bool) -> bool:
 
 
 def file_digest(file: Path) -> str:
-    """The SHA-256 of a file's content. It is not computed again for a file that has not changed since.
+    """The SHA-256 of a file's content. It is computed again only if the file has changed.
 
     A file counts as unchanged if its path, size, inode and times are the same. A program can set the time of the last change to the
     content, but not that of the last change to the inode, and a file that changed just now may change again within one tick.
@@ -170,7 +170,7 @@ def file_digest(file: Path) -> str:
 
 
 def file_stamp(file: Path) -> list[int]:
-    """What changes when a file's content does."""
+    """Properties of a file of which at least one changes with its content."""
     status = file.stat()
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
@@ -187,7 +187,7 @@ def _models() -> Path:
 
 
 def _notes(folder: Path) -> dict[str, Any] | None:
-    """What a cached model's notes say; None where there are none."""
+    """The notes of a cached model; None if there are none."""
     try:
         notes = json.loads((folder / _NOTES).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A config.json without `model_type`, as older checkpoints have: what type is likely, and reading it as a type that is named."""
+"""A config.json without `model_type`, as in older checkpoints: guess the type, or read it as the type that the user names."""
 
 import difflib
 import json
@@ -16,11 +16,11 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from ffscope.errors import SourceError, first_line
 
 
-def missing_type(folder: str, config: dict[str, Any]) -> str:
-    """The error for a config.json without `model_type`, with the option that helps."""
+def missing_type_message(folder: str, config: dict[str, Any]) -> str:
+    """The error message for a config.json without `model_type`; it suggests the option to use."""
     likely, reason = _likely(folder, config)
     example = likely or "bert"
-    why = f" {reason}" if likely else " Its own documentation should say what it is."
+    why = f" {reason}" if likely else " Its documentation should say which type it is."
     return (
         f"config.json in {folder} has no model_type, so transformers does not know what the model is.{why} "
         f"Name the type: --model-type {example} (in Python: model_type={example!r})."
@@ -28,7 +28,7 @@ def missing_type(folder: str, config: dict[str, Any]) -> str:
 
 
 def config_of_type(folder: str, model_type: str, arguments: dict[str, Any]) -> PretrainedConfig:
-    """The config of a folder or hub name, read as a model type. Where config.json gives a type, it must be the same."""
+    """The config of a folder or hub name, read as a model type. If config.json has a type, it must be the same."""
     if model_type not in CONFIG_MAPPING:
         close = difflib.get_close_matches(model_type, CONFIG_MAPPING, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -56,7 +56,7 @@ def config_of_type(folder: str, model_type: str, arguments: dict[str, Any]) -> P
 
 @contextmanager
 def reading_as(model_type: str | None, folder: str) -> Iterator[None]:
-    """Say of weights that cannot be read as a type which was named that the type may be wrong."""
+    """If reading fails within the block, raise an error that says that the type the user named may be wrong."""
     try:
         yield
     except Exception as error:
@@ -72,7 +72,7 @@ def reading_as(model_type: str | None, folder: str) -> Iterator[None]:
 
 
 def _likely(folder: str, config: dict[str, Any]) -> tuple[str | None, str]:
-    """The type that `architectures` or the names of the weights suggest, and how."""
+    """The type that `architectures` or the names of the weights suggest, and the reason as a sentence."""
     architecture = _architecture(config)
     if architecture is not None:
         return architecture.config_class.model_type, f"Its `architectures` names {architecture.__name__}."
@@ -84,7 +84,7 @@ def _likely(folder: str, config: dict[str, Any]) -> tuple[str | None, str]:
 
 
 def _architecture(config: dict[str, Any]) -> Any:
-    """The class of transformers that `architectures` names; None where there is none."""
+    """The class of transformers that `architectures` names; None if there is no such class."""
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
     named = getattr(transformers, name, None) if name else None
@@ -93,7 +93,7 @@ def _architecture(config: dict[str, Any]) -> Any:
 
 
 def _weight_names(folder: Path) -> Iterable[str]:
-    """The names of the weights in a folder, as far as they can be read without their numbers."""
+    """The names of the weights in a folder, if they can be read without loading the weights."""
     with suppress(Exception):  # only a hint depends on it
         for index in folder.glob("*.index.json"):
             return list(json.loads(index.read_text(encoding="utf-8"))["weight_map"])

@@ -9,7 +9,7 @@ from ffscope.errors import SourceError
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a model in transformers' format. The folder appears only when complete; one that another process wrote first stays."""
+    """Save a model in transformers' format. The folder appears only when complete, unless another process wrote it first."""
     if hasattr(model.config, "quantization_config"):
         # It was dequantized when loaded, but transformers refuses to save a model that is still marked as quantized.
         del model.config.quantization_config
@@ -40,7 +40,7 @@ def _move(unfinished: Path, folder: Path) -> None:
             os.rename(file, folder / file.name)
 
 
-def refuse_full(folder: Path) -> None:
+def refuse_overwriting(folder: Path) -> None:
     """Raise if writing a model would overwrite something."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise SourceError(f"{folder} already exists. Name a new folder with --out.")

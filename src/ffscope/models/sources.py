@@ -34,14 +34,14 @@ from ffscope.bundled import MODEL, install_hint
 from ffscope.errors import SourceError, first_line
 from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
 from ffscope.models.gguf_cache import read_gguf
-from ffscope.models.model_types import config_of_type, missing_type, reading_as
-from ffscope.models.saving import refuse_full, save_model
+from ffscope.models.model_types import config_of_type, missing_type_message, reading_as
+from ffscope.models.saving import refuse_overwriting, save_model
 from ffscope.panics import Unreadable, guarded
 
 logger = logging.getLogger(__name__)
 
 BUNDLED = {"smollm2-135m": MODEL}
-"""Default models, each with the package that carries its GGUF file."""
+"""Default models, each with the package that contains its GGUF file."""
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -91,7 +91,7 @@ def read_model(
 def convert(source: str, folder: Path, *, trust_remote_code: bool = False, model_type: str | None = None) -> Any:
     """Write a model from any source as a folder of safetensors, in its own precision, and return the model."""
     with _writable(folder):
-        refuse_full(folder)
+        refuse_overwriting(folder)
     with _short_errors(source):
         model, load_tokenizer = _read(source, "auto", trust_remote_code, model_type)
         tokenizer = load_tokenizer()
@@ -219,7 +219,7 @@ def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype | 
 
 
 def _make_low_precision_safe(dtype: str) -> None:
-    """Some virtual machines announce matrix instructions that crash a process: try them in a child, and disable them if it dies."""
+    """Some virtual machines report matrix instructions that crash a process: try them in a child, and disable them if it dies."""
     trial = (
         f"import torch; from torch.nn.functional import conv2d, linear; x = torch.ones(64, 256, dtype=torch.{dtype}); "
         "linear(x, x.repeat(4, 1)); conv2d(x.reshape(1, 16, 32, 32), x[:16].reshape(16, 16, 4, 4))"
@@ -265,7 +265,7 @@ def _refuse_unknown(folder: str, arguments: dict[str, Any]) -> None:
             "If you trust its author, pass --trust-remote-code (in Python: trust_remote_code=True)."
         )
     if name is None and "auto_map" not in config:
-        raise SourceError(missing_type(folder, config))
+        raise SourceError(missing_type_message(folder, config))
     if name not in CONFIG_MAPPING and not arguments["trust_remote_code"]:
         close = difflib.get_close_matches(str(name), CONFIG_MAPPING, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -35,4 +35,6 @@ class LabellerOptions(Checked):
         str | None, Help("Price per million input and output tokens, such as 0.15,0.60, to report the cost.")
     ] = None
     labeller_timeout: Annotated[float, Help("Timeout of a request in seconds.", min=0.1)] = 300.0
-    labeller_max_tokens: Annotated[int, Help("Most tokens of an answer; a reasoning model needs more.", min=64)] = 2048
+    labeller_max_tokens: Annotated[
+        int, Help("Maximum number of tokens per answer; reasoning models need more.", min=64)
+    ] = 2048

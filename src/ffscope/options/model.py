@@ -41,7 +41,7 @@ class LoadOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class ReloadOptions(DeviceOptions):
-    """The model of a study. The study has its location and precision."""
+    """The model of a study. The study records its location and precision."""
 
     model: Annotated[str | None, Help("Path or hub name of the model, if it has moved since the study was made.")] = (
         None

@@ -1,4 +1,4 @@
-"""What prefixes may have in common: every property that could recur, hashed to a code that is equal where the property is."""
+"""What prefixes may have in common: every property that could recur, hashed to a code; equal properties have equal codes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def _pair_before(prefixes: Prefixes, distance: int) -> Codes:
 
 
 def _first(prefixes: Prefixes) -> Codes:
-    """The first word of the sentence, where it is not near the end of the prefix."""
+    """The first word of the sentence, unless it is near the end of the prefix."""
     words = prefixes.sentences.words[np.where(prefixes.last > 0, prefixes.sentences.starts[prefixes.row], 0)]
     return _codes_where(hashed(prefixes.sentences.lexicon.folded[words]), prefixes.last > 4)
 

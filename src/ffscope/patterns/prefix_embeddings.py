@@ -24,7 +24,7 @@ from ffscope.search.passes import bos_of, by_length, sentence_inputs
 from ffscope.study.folder import Study
 
 _TOKENS = 4096  # per batch
-_WIDTH = 64  # dimensions that are kept of a vector
+_WIDTH = 64  # dimensions of a projected vector
 _GIANT = 4.0  # a dimension that varies more than this many times as much as the median is scaled down to it
 _FIT_SENTENCES = 1000  # to which the projection is fitted
 _WORD_SENTENCES = 4000  # from which the studied model's word vectors are computed
@@ -41,7 +41,7 @@ class SentenceStates(NamedTuple):
 
 
 class Reader(ABC):
-    """Gives the vectors of sentences, selected by their rows, and the index of the last word of a prefix that counts."""
+    """Computes the vectors of sentences, selected by their rows, and the index of the last word of each prefix to include."""
 
     senses = True  # whether the sense of the last word can be compared
 
@@ -154,7 +154,7 @@ def _middle(model: MemoryModel, study: Study, numbers: Array, rows: Array) -> It
 
 
 class Vectors(NamedTuple):
-    """The embedding of each prefix and of its last word, one row each; rows of zeros where there is none."""
+    """The embedding of each prefix and of its last word, one row each; zeros if there is none."""
 
     whole: Array
     last: Array
@@ -187,7 +187,7 @@ def _by_row(prefixes: Prefixes) -> tuple[Array, Array]:
 
 
 def _prefix_states(read: SentenceStates, ends: Array, by_row: tuple[Array, Array]) -> tuple[Array, Tensor, Tensor]:
-    """For the prefixes of some sentences: their rows, the mean of their vectors, and the last vector; 0 where there is none."""
+    """For the prefixes of some sentences: their rows, the mean of their vectors, and the last vector; zeros if there is none."""
     order, starts = by_row
     owner = np.concatenate([order[starts[row] : starts[row + 1]] for row in read.rows])
     batch = np.repeat(np.arange(len(read.rows)), starts[read.rows + 1] - starts[read.rows])
@@ -195,7 +195,7 @@ def _prefix_states(read: SentenceStates, ends: Array, by_row: tuple[Array, Array
     within = counted[batch] & (read.places[batch] <= ends[owner][:, None])
     number = within.sum(1)
     final = np.where(number > 0, within.shape[1] - 1 - np.argmax(within[:, ::-1], 1), 0)
-    states = torch.where(torch.from_numpy(counted)[:, :, None], read.states.cpu(), 0.0)  # padding may hold NaN
+    states = torch.where(torch.from_numpy(counted)[:, :, None], read.states.cpu(), 0.0)  # padding may contain NaN
     sums = torch.cumsum(states, 1)[batch, final]
     nonempty = torch.from_numpy(number > 0)[:, None]
     means = torch.where(nonempty, sums / torch.from_numpy(np.maximum(number, 1))[:, None], 0.0)

@@ -54,7 +54,7 @@ class Prefixes:
         return Prefixes(self.sentences, *(column[which] for column in columns))
 
     def before(self, distance: int) -> Array:
-        """The word this many places before the last; -1 where there is none."""
+        """The word this many places before the last; -1 if there is none."""
         exists = self.last >= distance
         place = self.sentences.starts[self.row] + self.last - distance
         return np.where(exists, self.sentences.words[np.where(exists, place, 0)], -1)

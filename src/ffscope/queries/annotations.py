@@ -133,7 +133,7 @@ def opened_if_exists(study: Study) -> Iterator[sqlite3.Connection | None]:
 def adding(study: Study) -> Iterator[sqlite3.Connection]:
     """A transaction for adding rows: all are written, or none. Other writers wait for it."""
     with _opened(study, "rwc") as database:
-        # Fails while another connection is writing, which then sets it. Without it writing is just as safe, but readers wait.
+        # Fails while another connection is writing; that one then sets it. Without it writing is just as safe, but readers wait.
         with suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode = WAL")
         with database:
@@ -146,7 +146,7 @@ def adding(study: Study) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def _opened(study: Study, mode: str) -> Iterator[sqlite3.Connection]:
     file = study.path(FILE)
-    # In a read-only folder nobody writes, so sqlite needs no locks, which it could not create there.
+    # In a read-only folder no one can write, so sqlite needs no locks, which it could not create there anyway.
     read_only = not os.access(study.folder, os.W_OK) and not study.path(f"{FILE}-wal").exists()
     options = "mode=ro&immutable=1" if read_only and mode == "rw" else f"mode={mode}"
     address = f"file:{quote(str(file.resolve()))}?{options}"

@@ -21,7 +21,7 @@ def measures_in(tables: Tables) -> dict[str, Measure]:
 
 
 def _works(tables: Tables, stage: Stage, measure: Measure) -> bool:
-    """Whether a measure can be computed. One of another package may name a missing column, which must not break the others."""
+    """Whether a measure can be computed. One from another package may use a missing column, which must not break the others."""
     if stage.name in built_in():
         return True
     if measure.name not in tables.working_measures:

@@ -44,7 +44,7 @@ def choices() -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """Conditions on memories, all of which must be met; those that are left out do not count.
+    """Conditions on memories, all of which must be met; those left out are ignored.
 
     `trigger`: the text of a prefix contains this, ignoring case. `promotes`: one of the value's 20 top tokens is this one, spelt as
     on the pages or as typed; with `loose`, ignoring case and surrounding white space. `pattern`: a description contains this,
@@ -133,7 +133,7 @@ def search(where: Where, query: SearchQuery) -> Matches:
             tables.study.need(stage)
         parameters: dict[str, Any] = {}
         filters = [*_words(tables, query, parameters), *_measures(query, parameters)]
-        holding = {"holding": tables.trigger_text.containing(tables, query.trigger)} if query.trigger else {}
+        containing = {"containing": tables.trigger_text.containing(tables, query.trigger)} if query.trigger else {}
         columns, joins = zip(_hits(query), _matched(tables, query, parameters), strict=True)
         sorted_by, order = _order(tables, query)
         # All measures are computed only for the few memories that are returned.
@@ -147,7 +147,7 @@ def search(where: Where, query: SearchQuery) -> Matches:
             SELECT f.*, {", ".join(selected(tables))}
             {joined(tables)} JOIN matches f USING (layer, memory) ORDER BY f.place
         """
-        answer = tables.execute(statement, parameters, **holding)
+        answer = tables.execute(statement, parameters, **containing)
         names = [column[0] for column in answer.description]
         rows = [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
         count = rows[0]["match_count"] if rows else 0
@@ -173,7 +173,7 @@ def _words(tables: Tables, query: SearchQuery, parameters: dict[str, Any]) -> li
 def _hits(query: SearchQuery) -> tuple[str, str]:
     """The columns for the triggers that contain the text, and the join that provides them."""
     return (
-        ("h.hits, h.best", "JOIN holding h USING (layer, memory)")
+        ("h.hits, h.best", "JOIN containing h USING (layer, memory)")
         if query.trigger
         else ("NULL AS hits, NULL AS best", "")
     )

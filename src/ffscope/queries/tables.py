@@ -120,14 +120,14 @@ class Tables:
         """The ids of every spelling."""
         return by_spelling(text for (text,) in self.rows("SELECT text FROM vocabulary ORDER BY token"))
 
-    def hold(self) -> None:
+    def load_into_memory(self) -> None:
         """Load the tables into memory, one after another; queries in the meantime read the files."""
-        self._database.execute("CREATE SCHEMA held")
+        self._database.execute("CREATE SCHEMA loaded")
         cursor = self._database.cursor()
         small = [name for name, file in self._files.items() if file.stat().st_size <= _MOST_HELD]
         for name in [*small, *(name for name, (needed, _) in _DERIVED.items() if set(needed) <= set(small))]:
-            cursor.execute(f'CREATE TABLE held."{name}" AS SELECT * FROM main."{name}"')
-            cursor.execute(f'CREATE OR REPLACE VIEW main."{name}" AS SELECT * FROM held."{name}"')
+            cursor.execute(f'CREATE TABLE loaded."{name}" AS SELECT * FROM main."{name}"')
+            cursor.execute(f'CREATE OR REPLACE VIEW main."{name}" AS SELECT * FROM loaded."{name}"')
         if self.has("triggers"):
             _ = self.trigger_text
 

@@ -8,7 +8,7 @@ from ffscope.report.series import Source, by_layer
 from ffscope.report.wording import peak, percent
 
 _ACTIVE = "active memories (share of the layer)"
-_EFFECTIVE = "memories that carry 90 % of the layer's update"
+_EFFECTIVE = "memories that make up 90 % of the layer's update"
 _PAPER = {"active": [(1, 5, 0.40, 0.50), (10, 10, 0.10, 0.15), (11, 16, 0.15, 0.20)]}
 
 
@@ -73,7 +73,7 @@ def _effective(entry: Entry) -> str:
     return (
         " In this model coefficients can be negative or are never exactly 0, so “active” says little: a negative coefficient "
         "has an effect too, and a tiny one almost none. The diamonds show the effective number of memories instead: how many "
-        f"carry 90 % of Σ|coefficient|·‖value‖. Its median is {low:,.0f} in layer {low_at}, the lowest, and {high:,.0f} of "
+        f"make up 90 % of Σ|coefficient|·‖value‖. Its median is {low:,.0f} in layer {low_at}, the lowest, and {high:,.0f} of "
         f"{entry['memories'][entry['layer'].index(high_at)]:,} in layer {high_at}, the highest."
     )
 

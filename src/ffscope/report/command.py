@@ -33,7 +33,7 @@ def _stage_options(study: Study) -> dict[str, Any]:
 
 
 def _words(field: OptionField, value: Any) -> list[str]:
-    """An option as typed; a flag only where it is not the default."""
+    """An option as typed; a flag only if it is not the default."""
     if isinstance(value, bool):
         on, _, off = field.flag.partition("/")
         return [] if value == field.default else [on if value else off]

@@ -111,7 +111,7 @@ def value_tooltip(value: str, form: str) -> list[Any]:
 
 
 def tooltip(value: str, *, percent: bool = True, series: str | None = None) -> list[Any]:
-    """Layer, value and interval of a mark, and its series where there are several."""
+    """Layer, value and interval of a mark, and its series if there are several."""
     return [
         alt.Tooltip("layer:Q", format="d"),
         *([] if series is None else [alt.Tooltip("series:N", title=series)]),

@@ -58,7 +58,7 @@ class DrawnFigure:
 
 
 def draw(name: str, summary: dict[str, Any], annotators: list[str] | None = None) -> DrawnFigure:
-    """One figure by its name; the one of patterns with a panel for each of these annotators, by default for all."""
+    """One figure by name; the patterns figure has a panel for each of these annotators, by default for all."""
     figures = charted()
     if name not in figures:
         raise StudyError(f"There is no figure {name!r}. The figures are: {', '.join(figures)}.")

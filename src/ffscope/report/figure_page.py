@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from ffscope.html import block, vega_bundle
+from ffscope.html import json_script, vega_bundle
 
 _STYLE = """
   body { font: 14px/1.4 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 1rem; overflow-x: auto }
@@ -29,7 +29,7 @@ def figure_page(title: str, spec: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
         f'<body><main><h1>{escape(title)}</h1><div id="figure"></div></main>'
-        f'<table id="tip" role="tooltip" hidden></table>{block("spec", spec)}'
+        f'<table id="tip" role="tooltip" hidden></table>{json_script("spec", spec)}'
         + "".join(f"<script>{script}</script>" for script in scripts)
         + "</body></html>\n"
     )

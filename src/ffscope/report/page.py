@@ -30,7 +30,7 @@ _PREFIX_LENGTH = 60  # characters of a prefix in a table
 
 @dataclass(frozen=True)
 class Section:
-    """A table of the page, as its template takes it; without an entry the study has no data for it."""
+    """A table of the page, as passed to its template; without an entry if the study has no data for it."""
 
     figure: Figure
     entry: Entry | None = None

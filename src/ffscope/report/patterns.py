@@ -22,7 +22,7 @@ _PAPER_PATTERNS = 3.6  # of a memory
 
 
 def _series(source: Source) -> Entry | None:
-    """Computed for every study: people may have annotated where the machine has not."""
+    """Computed for every study: people may have annotated a study without automatic patterns."""
     annotators = _by_annotator(source)
     if not annotators:
         return None
@@ -45,7 +45,7 @@ def _by_annotator(source: Source) -> dict[str, Entry]:
 
 
 def with_annotator(study: Study, entry: Entry, annotator: str) -> Entry | None:
-    """The machine's entry of the summary, joined by one annotator's as written so far; None where there is neither."""
+    """The machine's entry of the summary, together with one annotator's current one; None if there is neither."""
     shares = {name: entry for name, entry in entry.get("annotators", {}).items() if name == MACHINE}
     annotations = [annotation for annotation in read(study) if annotation.annotator == annotator]
     if annotations:
@@ -87,7 +87,7 @@ def _annotated_prefixes(annotations: list[Annotation]) -> Columns:
 
 
 def _shares(columns: Columns, generator: np.random.Generator) -> dict[str, Any]:
-    """Figure 2 for one annotator. Whole memories are resampled, since the triggers of one are alike."""
+    """Figure 2 for one annotator. Whole memories are resampled, since the triggers of one memory are similar."""
     shallow, semantic = columns["shallow"].astype(bool), columns["semantic"].astype(bool)
     kinds = {"shallow": shallow & ~semantic, BOTH: shallow & semantic, "semantic": ~shallow & semantic}
     kinds[NOT_COVERED] = ~shallow & ~semantic

@@ -29,7 +29,7 @@ class Source:
         return self.study.manifest["model"]
 
     def share(self, hits: Array) -> Measure:
-        """The share of true rows, with its interval; None where there are no rows."""
+        """The share of true rows, with its interval; None if there are no rows."""
         if not len(hits):
             return {"value": None, "low": None, "high": None}
         low, high = bootstrap.share(int(np.sum(hits)), len(hits), self.generator)

@@ -1,4 +1,4 @@
-"""One pass of a model over a study's examples, with observers that make tables from its states."""
+"""One pass of a model over a study's examples, with observers that compute tables from its states."""
 
 import time
 from abc import ABC, abstractmethod
@@ -60,7 +60,7 @@ class View:
 
 
 class Observer(ABC):
-    """Makes the rows of one table. The table has the name of the stage."""
+    """Computes the rows of one table. The table has the name of the stage."""
 
     stage: str
     settings: dict[str, Any]

@@ -123,7 +123,7 @@ class Search:
                         f"Expected a finite number. The model runs in {str(self.model.dtype).removeprefix('torch.')}: try --dtype "
                         "float32, or bfloat16 for its range."
                     )
-        return "A coefficient in a batch is not finite, but it is when the sentences run single. Try --dtype float32."
+        return "A coefficient in a batch is not finite, but all are finite when the sentences run one by one. Try --dtype float32."
 
     def _observed(self, batch: Batch) -> list[Tensor]:
         """The coefficients of every group in one batch."""

@@ -11,7 +11,7 @@ from typing import Any
 def delayed_interrupt() -> Iterator[Callable[[], bool]]:
     """Delay Ctrl-C until the block ends, so that no batch is counted in part; a second Ctrl-C is not delayed.
 
-    Gives a function that returns whether Ctrl-C was pressed.
+    Yields a function that returns whether Ctrl-C was pressed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # only the main thread is interrupted

@@ -13,7 +13,7 @@ _SAFETY = 0.9  # share of the time that is planned for: the machine may become s
 
 
 def affordable_sentences(trial: Search, sentences: Path, *, seconds: float, tokens: int) -> int:
-    """How many sentences, from the beginning, a search like `trial` can do in this time, by a short trial; at least one."""
+    """How many sentences a search like `trial` can cover in this time, estimated from a short run; at least one."""
     rate = _prefixes_per_second(trial, sentences, tokens)
     remaining, count = seconds * _SAFETY * rate, 0
     for chunk in chunks(sentences):

@@ -1,4 +1,4 @@
-"""How a layer's update is composed: how many memories are active, and how many alone have the layer's prediction."""
+"""How a layer's update is composed: how many memories are active, and how many by themselves predict what the layer predicts."""
 
 from ffscope.options.analysis import ExampleOptions
 from ffscope.stages.stage import INT, REAL, Column, Stage, Table

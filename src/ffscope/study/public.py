@@ -33,7 +33,7 @@ def public_name(source: str, *, hub: bool = False) -> str:
 
 
 def folder_name(folder: Path) -> str:
-    """The name of a study's folder, for commands replacements on pages."""
+    """The name of a study's folder, for the commands shown on pages."""
     return folder.resolve().name or "DIR"
 
 

@@ -100,7 +100,7 @@ class Results:
         return self.table("examples")
 
     def composition(self) -> pa.Table:
-        """The number of active memories, and of those with their layer's prediction, by example and layer."""
+        """The number of active memories, and of those that predict what the layer predicts, by example and layer."""
         return self.table("composition")
 
     def refinement(self) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ffscope.annotating.sheets import draw
 from ffscope.errors import StudyError
-from ffscope.html import block, dumped, vega_bundle
+from ffscope.html import dump_json, json_script, vega_bundle
 from ffscope.memory_name import Memory
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.queries.annotations import read
@@ -33,7 +33,7 @@ _PREDICTIVE = 100  # the report shows as many
 _CSP = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'"
 )
-Page = tuple[str, str, Callable[[], Any]]  # path, kind of page, and a function that gives its JSON
+Page = tuple[str, str, Callable[[], Any]]  # path, kind of page, and a function that returns its JSON
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def export(
 def _write(tables: Tables, out: Path, names: str | None, sample: int, progress: ProgressCallback) -> int:
     """Write all pages and the files they share; returns the number of pages."""
     tables.study.need("triggers")
-    tables.hold()  # hundreds of pages query them
+    tables.load_into_memory()  # hundreds of pages query them
     memories = sorted(set(_selected(tables, names, sample)))
     pages = list(_pages(tables, memories))
     site = _Site(out, about(tables.study), [str(memory) for memory in memories])
@@ -124,7 +124,7 @@ class _Site:
         data = replace(data, missing=missing)
         html_file, json_file = self.folder / f"{path}.html", self.folder / f"{path}.json"
         html_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(dumped(data), encoding="utf-8", errors="backslashreplace")
+        json_file.write_text(dump_json(data), encoding="utf-8", errors="backslashreplace")
         html_file.write_text(self._html(kind, path.count("/"), data), encoding="utf-8", errors="backslashreplace")
 
     def write_static(self) -> None:
@@ -134,12 +134,14 @@ class _Site:
         for name in (*STYLES, "icon.svg"):
             (static / name).write_bytes((STATIC / name).read_bytes())
         (static / "vega.js").write_text(vega_bundle(), encoding="utf-8")
-        shared = f"globalThis.sharedAbout = {dumped(self.shared)};\n"
+        shared = f"globalThis.sharedAbout = {dump_json(self.shared)};\n"
         (static / "ffscope.js").write_text(shared + bundled_script(), encoding="utf-8", errors="backslashreplace")
 
     def _html(self, kind: str, depth: int, data: Any) -> str:
         root = "../" * depth or "./"
-        blocks = block("about", self.about) + block("exported", self.memories) + block("page-data", data)
+        blocks = (
+            json_script("about", self.about) + json_script("exported", self.memories) + json_script("page-data", data)
+        )
         head = f'<meta http-equiv="Content-Security-Policy" content="{escape(_CSP)}">'
         script = f'<script src="{root}static/ffscope.js"></script>'
         return document(kind, head, blocks + script, root=root, attributes=f' data-root="{root}" data-exported=""')

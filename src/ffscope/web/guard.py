@@ -1,4 +1,4 @@
-"""Access control: a request needs the right host name, the same origin, and the token where one is set."""
+"""Access control: a request needs the right host name, the same origin, and the token if one is set."""
 
 import hashlib
 import hmac

@@ -17,7 +17,7 @@ from ffscope.tokens import visible
 
 logger = logging.getLogger(__name__)
 Stop = Callable[[], bool]
-Question = Callable[[Any, Stop], Any]  # gets the live model, and a function that says when to give up
+Question = Callable[[Any, Stop], Any]  # called with the live model and a function that says when to give up
 _MAX_WAITING = 100
 _SHUTTING_DOWN = "The explorer is shutting down."
 _CHECK_INTERVAL = 0.1  # seconds between two checks whether the client is still connected
@@ -197,7 +197,7 @@ def _reject(jobs: Iterable[_Job], why: str) -> None:
 
 
 def _as_response_error(error: BaseException) -> BaseException:
-    """The error to raise in the request, with advice where there is any."""
+    """The error to raise in the request, with advice if there is any."""
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return OutOfMemory("The machine does not have enough memory for this. Use a shorter text or fewer new tokens.")
     # A future refuses StopIteration and would never complete.

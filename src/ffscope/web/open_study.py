@@ -83,7 +83,7 @@ class OpenStudy:
 
     def without_paths(self, sentence: str) -> str:
         """An error message without the paths of the study, its model and its corpus on this machine."""
-        with suppress(FfscopeError, OSError):  # only the study's own path is then known, and hidden
+        with suppress(FfscopeError, OSError):  # if it fails, only the study's own path is known and hidden
             self._current()
         return self._hide(sentence)
 
@@ -96,7 +96,7 @@ class OpenStudy:
         """Do in advance what would slow down the first requests."""
         try:
             self._prepare(self)
-            tables.hold()
+            tables.load_into_memory()
         except Exception as error:  # requests work without it, or report the error themselves
             reason = visible(str(error), longest=None)
             logger.warning(

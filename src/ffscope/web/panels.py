@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from ffscope.html import dumped
+from ffscope.html import dump_json
 from ffscope.memory_name import Memory
 from ffscope.queries.tables import Tables
 from ffscope.stages.registry import stages
@@ -45,7 +45,7 @@ def _filled(row: Stage, panel: Panel, tables: Tables, place: Memory | int) -> Fi
     kind = panel.kind
     try:
         data = resolve(panel.data)(tables, place)
-        data = json.loads(dumped(data))  # invalid JSON fails here, not with the whole page
+        data = json.loads(dump_json(data))  # invalid JSON fails here, not with the whole page
     except Exception as error:  # a plugin's code may raise anything
         reason = visible(f"{type(error).__name__}: {error}", longest=300)
         logger.warning("The panel %r of the stage %s could not be computed: %s", panel.title, row.name, reason)

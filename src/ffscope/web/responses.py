@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
-from ffscope.html import block, dumped
+from ffscope.html import dump_json, json_script
 from ffscope.tokens import visible
 
 STATIC = Path(__file__).parent / "static"
@@ -19,7 +19,7 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return dumped(content).encode("utf-8", "backslashreplace")
+        return dump_json(content).encode("utf-8", "backslashreplace")
 
 
 def page(kind: str, about: dict[str, Any] | None, *, page_token: str) -> Response:
@@ -27,7 +27,7 @@ def page(kind: str, about: dict[str, Any] | None, *, page_token: str) -> Respons
     head = (
         f'<meta name="page-token" content="{escape(page_token)}"><script type="module" src="/static/main.js"></script>'
     )
-    return _html(document(kind, head, block("about", about)))
+    return _html(document(kind, head, json_script("about", about)))
 
 
 def error_page(message: str, *, status: int) -> Response:
@@ -50,5 +50,5 @@ def document(kind: str, head: str, body: str, *, root: str = "/", attributes: st
 
 
 def _html(text: str, *, status: int = 200) -> Response:
-    # Names of folders and models may not be valid UTF-8.
+    # Names of folders and models may be invalid UTF-8.
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)

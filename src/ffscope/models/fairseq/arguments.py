@@ -8,7 +8,7 @@ from ffscope.models.fairseq.unpickling import Record
 
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 PLAIN = "transformer_lm"
-"""The only architecture without defaults of its own."""
+"""The only architecture without its own defaults."""
 # fairseq's defaults. Other architectures have different defaults in an omegaconf tree, which are not known here.
 _DEFAULTS = {"decoder_attention_heads": 8, "activation_fn": "relu"}
 

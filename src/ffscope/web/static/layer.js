@@ -80,7 +80,7 @@ function stateCell(dead) {
   return dead ? "dead" : h("span.quiet", "–");
 }
 
-// The measures with a filter of their own, and the token and text columns that the search box looks through.
+// The measures with their own filter, and the token and text columns that the search box looks through.
 function filteredMeasures(columns) {
   const filtered = allMeasures().filter(({ name, filtered: isFiltered }) => isFiltered && columns[name]);
   const words = measuresIn("layer").filter((measure) => isWord(measure) && columns[measure.name]);

@@ -39,7 +39,7 @@ function findingsTable(findings) {
   const rows = findings.map(({ finding, model, paper, reading }) =>
     h("tr", h("th", { scope: "row" }, text(finding)), h("td", bdi(model)), h("td", bdi(paper)), h("td", text(reading))));
   return [h("h2", "In short"), h("p.quiet", "The main results for this model, compared with those of Geva et al. (2021)."),
-    plainTable("In short", ["Finding", "This model", "The paper", "Reading"], h("tbody", rows), { kind: ".findings" })];
+    plainTable("In short", ["Finding", "This model", "The paper", "Comparison"], h("tbody", rows), { kind: ".findings" })];
 }
 
 function studiedLine({ model, corpus, settings }) {
@@ -58,7 +58,7 @@ function studiedLine({ model, corpus, settings }) {
 // Name, column head, format and meaning.
 const COUNT_COLUMNS = [
   ["memories", "Memories", whole, null],
-  ["searched", "Searched", whole, "Memories whose triggers were searched"],
+  ["searched", "Searched", whole, "Memories whose triggers were searched for"],
   ["dead", "Dead", whole, "Memories that fired on no prefix"],
 ];
 const MEAN_FORMATS = {
