@@ -4,7 +4,7 @@ GLOSSARY = {
     "memory": "One hidden dimension of a feed-forward layer, named by layer and index (L3.17): a key and its value.",
     "key": "The input weights of a memory: they decide on which text it fires, and how strongly.",
     "value": "The output weights of a memory: a direction that raises the probability of some next tokens and lowers others.",
-    "coefficient": "How strongly a memory's key responds to a prefix: it fires above 0, and the layer adds coefficient × value to the residual.",
+    "coefficient": "How strongly a memory's key responds to a prefix (above 0, it fires); the layer adds coefficient × value.",
     "prefix": "The text from the beginning of a sentence up to one of its tokens.",
     "trigger": "One of the prefixes on which a memory has its highest coefficients in the searched text.",
     "residual": "The vector in the residual stream that a feed-forward layer adds its update to.",
