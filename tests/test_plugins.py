@@ -17,6 +17,7 @@ import pytest
 
 import tiny
 from ffscope import read
+from ffscope.cli import app
 from ffscope.options.fields import Help
 from ffscope.queries.layer import layer_rows
 from ffscope.queries.search import SearchQuery, search
@@ -24,6 +25,7 @@ from ffscope.queries.tables import reading
 from ffscope.report import catalogue
 from ffscope.stages import registry
 from ffscope.stages.stage import Column, Mean, Measure, Stage, Table
+from ffscope.stages.validation import find_problem
 from ffscope.study.schemas import SCHEMAS
 from studies import make_study
 
@@ -250,6 +252,13 @@ def test_a_plugin_that_cannot_be_used_gets_a_sentence_and_stops_nothing(value, m
     assert list(rows)[:-2] == list(registry.stages())
     assert [record.message for record in caplog.records if REASONS[value] in record.message]
     assert len(caplog.records) == 1
+
+
+def test_no_plugin_can_hide_a_command():
+    stages = registry.stages()
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__
+        assert name in stages or f"the name {name!r} is already used" in str(find_problem(fresh(name=name), stages))
 
 
 BROKEN = """

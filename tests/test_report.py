@@ -336,7 +336,9 @@ def test_readings_compare_with_the_paper():
     assert trend((0, 0.1), (5, 0.1), expected="rises") == "does not change with depth, unlike in the paper"
     assert trend((0, 0.1), (5, 0.2), expected="falls") == "rises with depth, unlike in the paper"
     assert trend((3, 0.1), (3, 0.1), expected="falls") == "in one layer only, no trend"
-    assert trend((0, 0.1), (5, 0.5), expected="rises", top=(0.9, 0.9)).endswith("as in the paper; lower at the top")
+    assert trend((0, 0.1), (5, 0.5), expected="rises", top=(0.9, 0.9)).endswith(
+        "as in the paper; lower at the top than in the paper"
+    )
     assert trend((0, 0.1), (5, 0.8), expected="rises", top=(0.9, 0.9)) == "rises with depth, as in the paper"
     assert by_depth((3, 0.1), (3, 0.1)) == "10 % in layer 3"
 

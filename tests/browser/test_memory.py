@@ -364,9 +364,9 @@ def test_a_dead_memory_is_reported_as_dead(browse, still):
 
 def test_without_the_model_live_parts_say_what_they_need(browse, still):
     page = browse(f"{still}/L1/4")
-    needs = "This needs the model. Started with --no-model."
-    expect(page.get_by_text(needs, exact=True)).to_have_count(2)
-    expect(page.get_by_text(f"Only the trigger token is coloured. To colour all tokens: {needs}")).to_be_visible()
+    needs = "needs the model. Started with --no-model."
+    expect(page.get_by_text(f"This {needs}", exact=True)).to_have_count(2)
+    expect(page.get_by_text(f"Only the trigger token is coloured. Colouring every token {needs}")).to_be_visible()
     expect(page.get_by_label("Your own text")).to_have_count(0)
     assert len(coefficients_shown(first_example(page))) == 1
 

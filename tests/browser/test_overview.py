@@ -43,7 +43,7 @@ def test_findings_are_a_table_with_the_papers_numbers(browse, site):
     page = browse(site)
     findings = twin_of(page, "/index.json")["findings"]
     rows = cells(page.get_by_role("region", name="In short").locator("table"))
-    assert rows[0] == ["Finding", "This model", "The paper", "Comparison"]
+    assert rows[0] == ["Finding", "This model", "The paper", "Reading"]
     assert rows[1:] == [[row["finding"], row["model"], row["paper"], row["reading"]] for row in findings]
 
 

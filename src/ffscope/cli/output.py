@@ -150,7 +150,7 @@ def print_summary(findings: list["Finding"]) -> None:
             ("finding", 5, ""),
             ("this model", 4, "cyan"),
             ("the paper", 4, ""),
-            ("comparison", 5, ""),
+            ("reading", 5, ""),
         ):
             table.add_column(head, ratio=share, style=style)
         for row in rows:

@@ -69,7 +69,7 @@ def trend(
         likeness = "in one layer only, no trend"
     if top is None or top[0] * (1 - _CLOSE) <= last <= top[1] * (1 + _CLOSE):
         return likeness
-    return f"{likeness}; {'lower' if last < top[0] else 'higher'} at the top"
+    return f"{likeness}; {'lower' if last < top[0] else 'higher'} at the top than in the paper"
 
 
 def compare(value: float | None, low: float, high: float) -> str:

@@ -13,7 +13,20 @@ from ffscope.options.search import SearchOptions
 from ffscope.stages.stage import KINDS, TYPES, Stage
 
 # Commands that are not stages, and the special value of `command`: a stage with such a name would hide them.
-_COMMANDS = ("own", "run", "check", "convert", "trace", "demo", "show", "annotate", "search", "serve", "export")
+_COMMANDS = (
+    "own",
+    "run",
+    "check",
+    "convert",
+    "trace",
+    "demo",
+    "show",
+    "annotate",
+    "search",
+    "serve",
+    "export",
+    "cache",
+)
 # Parameters of a search besides the measures: a measure with such a name could not be used as a filter.
 _FIELDS = (
     *("all", "best", "found", "hits", "layer", "layers", "limit", "logit", "loose", "memory", "offset", "place"),

@@ -11,7 +11,8 @@ export class PatternList {
     this.addButton = h("button", { type: "button", onclick: () => sheet.add() }, "Add a pattern");
     this.noneButton = h("button", { type: "button", onclick: () => sheet.toggleNone() }, "No pattern");
     this.hint = h("p.soft.hint", "A pattern is shared by at least ", String(sheet.data.least), " ", term("prefix", "prefixes"),
-      ": shallow (the same words) or semantic (the same topic or meaning).");
+      ": shallow (the same words) or semantic (the same topic or meaning). ",
+      "A prefix ends at the underlined token; the framed token is the next one.");
     this.element = h("section", h("h3", "Patterns"), this.hint, this.list, h("div.sheet-buttons", this.addButton, this.noneButton));
   }
 

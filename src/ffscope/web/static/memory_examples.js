@@ -14,6 +14,8 @@ const EXAMPLE_TABS = {
   lowest: { head: "Lowest", from: "negative", about: "The prefixes with the lowest coefficients." },
 };
 
+const MARKS = "A prefix ends at the underlined token; the framed token is the next one.";
+
 // The element, and functions for the list of patterns: `highlight(ranks)` and `only(ranks)`. `begin()` asks the model.
 export function memoryExamples(data, about) {
   const view = { data, about, tab: "top", all: false, only: null, coefficients: new Map(), rows: [], begun: false };
@@ -79,7 +81,7 @@ function drawExamples(view) {
   const more = rest > 0 && h("p", h("button", { type: "button", onclick: () => showRest(view) }, `Show ${whole(rest)} more`));
   const dead = view.tab === "top" && !only;
   const none = dead ? "This memory is dead: it fired on no prefix of the corpus." : "There are no such prefixes.";
-  replace(view.list, h("p.quiet.small", only ? `${countOf(rows.length, "trigger")} of the selected pattern.` : about),
+  replace(view.list, h("p.quiet.small", only ? `${countOf(rows.length, "trigger")} of the selected pattern.` : about, " ", MARKS),
     rows.length ? null : h("p.empty", none), view.rows.map(({ element }) => element), more);
   if (view.begun) colourExamples(view);
 }
@@ -101,7 +103,7 @@ function highlightRanks(view, ranks) {
 async function colourExamples(view) {
   if (isExport() || !view.rows.length) return;
   const say = (sentence) => replace(view.status, h("bdi", sentence));
-  if (!view.about.model) return say(`Only the trigger token is coloured. To colour all tokens: ${needsModel(view.about)}`);
+  if (!view.about.model) return say(`Only the trigger token is coloured. ${needsModel(view.about, "Colouring every token")}`);
   try {
     for (const sentences of sentenceBatches(view)) await colourSome(view, sentences, say);
     say("Every token is coloured by the memory’s coefficient there; point at a token for the number.");

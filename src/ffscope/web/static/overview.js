@@ -29,7 +29,7 @@ export async function overviewPage(place, data, about) {
 // Words of the glossary that findings use; only the first use on the page is explained.
 const FINDING_TERMS = {
   pattern: ["patterns?"], trigger: ["triggers?"], coefficient: ["coefficients?"], value: ["values?"], agreement: ["agreement"],
-  memory: ["memory", "memories"], residual: ["residual"], update: ["updates?"], output: ["outputs?"],
+  "top token": ["top tokens?"], memory: ["memory", "memories"], residual: ["residual"], update: ["updates?"], output: ["outputs?"],
   prefix: ["prefix", "prefixes"], example: ["examples?"],
 };
 
@@ -38,8 +38,9 @@ function findingsTable(findings) {
   const text = (words) => h("bdi", withTerms(visibleText(words), FINDING_TERMS));
   const rows = findings.map(({ finding, model, paper, reading }) =>
     h("tr", h("th", { scope: "row" }, text(finding)), h("td", bdi(model)), h("td", bdi(paper)), h("td", text(reading))));
-  return [h("h2", "In short"), h("p.quiet", "The main results for this model, compared with those of Geva et al. (2021)."),
-    plainTable("In short", ["Finding", "This model", "The paper", "Comparison"], h("tbody", rows), { kind: ".findings" })];
+  return [h("h2", "In short"), h("p.quiet", "The main results, compared with those of Geva et al. (2021), “the paper”. ",
+    "This model’s layers count from 0, the paper’s from 1."),
+    plainTable("In short", ["Finding", "This model", "The paper", "Reading"], h("tbody", rows), { kind: ".findings" })];
 }
 
 function studiedLine({ model, corpus, settings }) {

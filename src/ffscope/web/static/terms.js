@@ -32,7 +32,7 @@ export function withTerms(text, words) {
 }
 
 function explainedWord(name, word, sentence) {
-  const tip = h("div.term-tip", { id: `term-${name}`, role: "tooltip", hidden: true }, sentence);
+  const tip = h("div.term-tip", { id: `term-${name.replaceAll(" ", "-")}`, role: "tooltip", hidden: true }, sentence);
   const button = h("button.term", { type: "button", "aria-describedby": tip.id }, word);
   document.body.append(tip);
   let timer = 0;

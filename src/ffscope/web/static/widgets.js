@@ -105,6 +105,6 @@ export function urlParameter(name) {
 }
 
 // The message of live parts without a model: why, and what to do.
-export function needsModel(about) {
-  return visibleText(`This needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
+export function needsModel(about, what = "This") {
+  return visibleText(`${what} needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
 }
