@@ -52,8 +52,8 @@ def test_the_table_of_layers_says_the_twins_numbers_and_leads_to_a_layer(browse,
     shown = cells(page.get_by_role("region", name="Layers").locator("table"))
     layers = twin_of(page, "/index.json")["layers"]
     assert [row[0] for row in shown[1:]] == ["L0", "L1", "L2"]
-    for name in ("fires", "agreement"):
-        column = shown[0].index(name.capitalize())
+    for name, head in (("fires", "Firing rate"), ("agreement", "Agreement")):
+        column = shown[0].index(head)
         assert [row[column] for row in shown[1:]] == [share(row[name]) for row in layers]
     page.get_by_role("link", name="L1", exact=True).click()
     expect(page.get_by_role("heading", name="Layer 1", exact=True)).to_be_visible()
@@ -76,7 +76,7 @@ COLOURED = """(canvas) => {
 
 def test_a_layers_mark_leads_to_the_layer(browse, site):
     page = browse(site)
-    canvas = page.get_by_role("figure").filter(has_text="What covers the prefixes").locator("canvas")
+    canvas = page.get_by_role("figure").filter(has_text="Pattern coverage").locator("canvas")
     canvas.scroll_into_view_if_needed()
     marks = canvas.evaluate(COLOURED)
     for mark in marks[:: len(marks) // 20]:
