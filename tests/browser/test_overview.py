@@ -76,7 +76,7 @@ COLOURED = """(canvas) => {
 
 def test_a_layers_mark_leads_to_the_layer(browse, site):
     page = browse(site)
-    canvas = page.get_by_role("figure").filter(has_text="What covers the prefixes").locator("canvas")
+    canvas = page.get_by_role("figure").filter(has_text="Pattern coverage").locator("canvas")
     canvas.scroll_into_view_if_needed()
     marks = canvas.evaluate(COLOURED)
     for mark in marks[:: len(marks) // 20]:
