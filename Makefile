@@ -4,8 +4,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 APT = $(SUDO) apt-get -o Acquire::Retries=1 -o Acquire::http::Timeout=10
-# By file, and those first that take longest: the tests of the pages.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# By file, and those first that take longest: the tests of the pages. Three processes, since these also wait.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 TESTS ?= tests
 
 .PHONY: setup demo browser test test-slow test-wheel lint format bench dist docs docs-serve docs-update clean
@@ -32,7 +32,7 @@ browser:
 # Some eight minutes on two cores. One file: make test TESTS=tests/test_live.py
 test: $(READY)
 	@$(MAKE) --silent browser SUDO="$(SUDO:sudo=sudo -n)" >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the explorer's pages are skipped."
-	$(BIN)/python -m pytest -m "not slow" $(TWO) --durations=10 $(TESTS)
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) --durations=10 $(TESTS)
 
 test-slow: $(READY)
 	OMP_NUM_THREADS=$(shell nproc 2>/dev/null || echo 2) $(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)

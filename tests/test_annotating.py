@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -293,6 +294,7 @@ def test_processes_that_write_at_once_lose_nothing(study):
         worker.start()
     while any(worker.is_alive() for worker in workers):  # reading meanwhile sees whole annotations
         assert all(len(annotation.places) == 25 and annotation.patterns for annotation in history(study))
+        time.sleep(0.02)
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0

@@ -49,6 +49,7 @@ def sampled(tmp_path_factory):
 
 @pytest.mark.shared
 @torch.no_grad()
+@pytest.mark.slow
 def test_values_and_agreement_of_the_real_model(sampled):
     study, plain = sampled
     values = {(row["layer"], row["memory"]): row for row in rows(study, "values")}
@@ -67,6 +68,7 @@ def test_values_and_agreement_of_the_real_model(sampled):
 
 @pytest.mark.shared
 @torch.no_grad()
+@pytest.mark.slow
 def test_mutations_of_the_real_model(sampled):
     study, plain = sampled
     sentences = {row["sentence"]: row["tokens"] for row in rows(study, "sentences")}
@@ -81,6 +83,7 @@ def test_mutations_of_the_real_model(sampled):
 
 @pytest.mark.shared
 @torch.no_grad()
+@pytest.mark.slow
 def test_composition_and_refinement_of_the_real_model(sampled):
     study, plain = sampled
     sentences = {row["sentence"]: row["tokens"] for row in rows(study, "sentences")}

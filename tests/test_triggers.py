@@ -456,7 +456,7 @@ def test_sentences_beyond_the_models_positions_are_cut(llama, tmp_path, caplog):
     (row,) = read_rows(study, "sentences.parquet")
     assert len(row["tokens"]) == 40
     assert study.manifest["corpus"]["cut"] == 1
-    assert "takes at most 40 tokens of a sentence" in caplog.text
+    assert "takes at most 40 tokens per sentence" in caplog.text
 
 
 def test_models_without_text_or_tokenizer(corpus, tmp_path):
