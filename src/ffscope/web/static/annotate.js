@@ -103,7 +103,7 @@ class AnnotatePage {
   listen() {
     document.addEventListener("keydown", (event) => this.sheet && annotateKey(event, this.sheet));
     addEventListener("pagehide", () => this.savers.forEach((saver) => saver.leave()));
-    document.addEventListener("visibilitychange", () => document.hidden && this.savers.forEach((saver) => saver.rest()));
+    document.addEventListener("visibilitychange", () => document.hidden && this.savers.forEach((saver) => saver.flush()));
   }
 
   async start() {
@@ -132,7 +132,7 @@ class AnnotatePage {
 
   async open(memory) {
     const turn = ++this.turn;
-    this.sheet?.saver.rest();
+    this.sheet?.saver.flush();
     this.sheet = null;
     history.replaceState(null, "", this.address(memory));
     try {

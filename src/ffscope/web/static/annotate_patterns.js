@@ -41,7 +41,7 @@ export class PatternList {
     const box = h("input", {
       "aria-label": `Description of pattern ${number + 1}`, placeholder: "What the prefixes share", maxlength: "1000",
       oninput: () => sheet.type(number, box.value), onfocus: () => sheet.choose(number),
-      onblur: () => sheet.saver.rest(), onkeydown: (event) => this.leave(event),
+      onblur: () => sheet.saver.flush(), onkeydown: (event) => this.leave(event),
     });
     const kindButton = (kind) => h("button.tiny", { type: "button", onclick: () => sheet.kind(kind, number) }, kind);
     const kinds = sheet.data.kinds.map(kindButton);
