@@ -215,7 +215,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole,
     assert same_bytes(triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK), whole)
 
 
-@pytest.mark.parametrize("kills", [3])
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(kills, corpus, tokenizer, tmp_path):
     tiny.make("llama").save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")

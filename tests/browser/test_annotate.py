@@ -67,7 +67,7 @@ def mark(page, keys, description, kind):
     page.keyboard.press(kind)
 
 
-def test_a_memory_is_annotated_by_keyboard_and_the_next_one_comes(browse, desk):
+def test_a_memory_is_annotated_by_keyboard_and_the_next_one_comes(desk, browse):
     address, study = desk
     page, memory = begin(browse, address)
     assert "annotator=ada" in page.url
@@ -97,7 +97,7 @@ def test_a_memory_is_annotated_by_keyboard_and_the_next_one_comes(browse, desk):
     assert {str(record.memory): len(record.patterns) for record in read(study)} == {memory: 2, second: 0}
 
 
-def test_steps_can_be_undone_also_after_a_reload(browse, desk):
+def test_steps_can_be_undone_also_after_a_reload(desk, browse):
     address, _ = desk
     page, memory = begin(browse, address)
     for key in "1j1j1":
@@ -119,7 +119,7 @@ def test_steps_can_be_undone_also_after_a_reload(browse, desk):
     assert marked(page)[:3] == [[], [], []]
 
 
-def test_what_is_half_done_is_there_again_even_when_the_page_is_left_at_once(browse, desk):
+def test_what_is_half_done_is_there_again_even_when_the_page_is_left_at_once(desk, browse):
     address, study = desk
     page, memory = begin(browse, address)
     page.keyboard.press("1")
@@ -138,7 +138,7 @@ def test_what_is_half_done_is_there_again_even_when_the_page_is_left_at_once(bro
     expect(elsewhere.get_by_label("Description of pattern 1")).to_have_value("half a wor")
 
 
-def test_shortcuts_are_off_while_typing(browse, desk):
+def test_shortcuts_are_off_while_typing(desk, browse):
     address, _ = desk
     page, memory = begin(browse, address)
     mark(page, "1", "just an unusual dark sum 0123", "s")
@@ -154,7 +154,7 @@ def test_shortcuts_are_off_while_typing(browse, desk):
     expect(page.get_by_role("textbox", name=re.compile("Description"))).to_have_count(1)
 
 
-def test_a_new_pattern_is_described_at_once(browse, desk):
+def test_a_new_pattern_is_described_at_once(desk, browse):
     address, _ = desk
     page, memory = begin(browse, address)
     page.keyboard.press("a")
@@ -176,7 +176,7 @@ def full_sheets(page):
     page.route(re.compile(r"/annotate/L\d+/\d+\.json\?"), longer)
 
 
-def test_on_a_phone_the_patterns_stay_in_reach_while_scrolling(browse, desk):
+def test_on_a_phone_the_patterns_stay_in_reach_while_scrolling(desk, browse):
     address, _ = desk
     page = browse(f"{address}&annotator=ada", before=full_sheets, width=400, height=800)
     is_on(page, memory_on(page))
@@ -202,7 +202,7 @@ def test_on_a_phone_the_patterns_stay_in_reach_while_scrolling(browse, desk):
     fits(page)
 
 
-def test_on_a_phone_no_prefix_lies_under_the_patterns(browse, desk):
+def test_on_a_phone_no_prefix_lies_under_the_patterns(desk, browse):
     """Neither the one that the keys lead to nor the last one."""
     address, _ = desk
     page = browse(f"{address}&annotator=ada", before=full_sheets, width=400, height=800)
@@ -218,7 +218,7 @@ def test_on_a_phone_no_prefix_lies_under_the_patterns(browse, desk):
         page.keyboard.press("j")
 
 
-def test_too_few_prefixes_are_refused_and_nothing_is_lost(browse, desk):
+def test_too_few_prefixes_are_refused_and_nothing_is_lost(desk, browse):
     browse.expects("status of 400")
     address, study = desk
     page, memory = begin(browse, address)
@@ -234,7 +234,7 @@ def test_too_few_prefixes_are_refused_and_nothing_is_lost(browse, desk):
     assert len(read(study)[0].patterns[0].covers) == 3
 
 
-def test_nothing_of_what_the_machine_found_is_shown(browse, desk):
+def test_nothing_of_what_the_machine_found_is_shown(desk, browse):
     address, _ = desk
     page, memory = begin(browse, address)
     twin = twin_of(page, f"/{memory.replace('.', '/')}.json")
@@ -245,7 +245,7 @@ def test_nothing_of_what_the_machine_found_is_shown(browse, desk):
         assert f"{row['coefficient']:.3g}" not in text
 
 
-def test_figure_2_is_drawn_of_the_machine_and_oneself(browse, desk):
+def test_figure_2_is_drawn_of_the_machine_and_oneself(desk, browse):
     address, _ = desk
     page = browse(f"{address}&annotator=ada")
     memory_on(page)
@@ -262,7 +262,7 @@ def test_figure_2_is_drawn_of_the_machine_and_oneself(browse, desk):
     assert is_drawn(canvas)
 
 
-def test_the_last_memory_says_that_all_are_done(browse, desk):
+def test_the_last_memory_says_that_all_are_done(desk, browse):
     address, study = desk
     page = browse(f"{address.replace('sample=4', 'sample=1')}&annotator=ada")
     for count in range(1, 4):
@@ -275,7 +275,7 @@ def test_the_last_memory_says_that_all_are_done(browse, desk):
     assert len(read(study)) == 3
 
 
-def test_two_people_at_once_lose_nothing(browse, desk):
+def test_two_people_at_once_lose_nothing(desk, browse):
     address, study = desk
     people = {name: begin(browse, address, name)[0] for name in ("ada", "bob")}
     for number in range(1, 4):
@@ -298,7 +298,7 @@ def test_two_people_at_once_lose_nothing(browse, desk):
     expect(people["ada"].get_by_text("3 of 12 done")).to_be_visible()
 
 
-def test_what_could_not_be_saved_is_saved_later(browse, desk):
+def test_what_could_not_be_saved_is_saved_later(desk, browse):
     browse.expects("ERR_FAILED")
     address, _ = desk
     page, memory = begin(browse, address)
@@ -315,7 +315,7 @@ def test_what_could_not_be_saved_is_saved_later(browse, desk):
     assert marked(elsewhere)[:2] == [[1], [1]]
 
 
-def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(browse, desk):
+def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(desk, browse):
     browse.expects("ERR_FAILED")
     address, _ = desk
     page, memory = begin(browse, address)
@@ -336,7 +336,7 @@ def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(browse
     assert marked(page)[:2] == [[1], [1]]
 
 
-def test_a_reserved_name_is_refused(browse, desk):
+def test_a_reserved_name_is_refused(desk, browse):
     browse.expects("status of 400")
     address, _ = desk
     page = browse(address)
@@ -348,7 +348,7 @@ def test_a_reserved_name_is_refused(browse, desk):
     expect(page.get_by_text("0 of 12 done")).to_be_visible()
 
 
-def test_any_memory_of_the_sample_can_be_opened_and_left(browse, desk):
+def test_any_memory_of_the_sample_can_be_opened_and_left(desk, browse):
     address, _ = desk
     page, first = begin(browse, address)
     page.get_by_text("All memories in the sample").click()
