@@ -16,6 +16,27 @@ SHARED = Path(__file__).parents[2] / "shared"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The files that take longest, behind those of the pages: begun last, one of them would keep a single core busy at the end.
+LONG = (
+    "plugins",
+    "triggers",
+    "pipeline",
+    "docs",
+    "patterns",
+    "adaptive_lm",
+    "web",
+    "live",
+    "report",
+    "serving",
+    "gguf_cache",
+)
+
+
+def pytest_collection_modifyitems(items):
+    order = {"browser": 0, **{f"test_{name}.py": place for place, name in enumerate(LONG, start=1)}}
+    items.sort(key=lambda item: order.get(item.path.parent.name, order.get(item.path.name, len(order))))
+
+
 @pytest.fixture
 def wiki16() -> Path:
     """A real model with its training text, where a developer has it."""
