@@ -1,13 +1,25 @@
+import importlib.util
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from jaxtyping import install_import_hook
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test uses the network
 # Models here are so small that threads only wait for each other. Child processes read these too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch, numpy
 os.environ.setdefault("RAYON_NUM_THREADS", "1")  # tokenizers
+
+SOURCE = Path(importlib.util.find_spec("ffscope").submodule_search_locations[0])
+# The shapes in signatures are checked as functions are called, in every module that states any. In the others the check of all
+# types, which mypy makes too, would take half the time of the tests.
+SHAPED = [
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    for path in SOURCE.rglob("*.py")
+    if "from ffscope.axes import" in path.read_text(encoding="utf-8")
+]
+install_import_hook(SHAPED, "beartype.beartype")
 
 SHARED = Path(__file__).parents[2] / "shared"
 

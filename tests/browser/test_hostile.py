@@ -79,7 +79,8 @@ def hostile(tmp_path_factory, tokenizer):
         write(study, "mallory", Memory(0, number), [Pattern("shallow", f"{SCRIPT}{IMAGE}\u202e", (1, 2, 3))])
     drafts.save(study, "mallory", Memory(1, 0), [DraftPattern("<b>", f"{IMAGE}\u202e\x00", [1, 2])], none=False)
     sign_otherwise(original.folder, "mallory", PERSON)
-    with Study.adding(original.folder) as opened:
+    with Study.adding(original.folder) as opened, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffscope.report.page.FORMS", ("svg", "html"))  # no page shows the others
         write_report(opened)
     return original.folder
 
