@@ -20,12 +20,13 @@ from ffscope.analysis.patterns import find_patterns
 from ffscope.annotating.records import write
 from ffscope.cli import app
 from ffscope.errors import InputError, SourceError, StudyError
-from ffscope.patterns.candidates import SHALLOW, Rates, find_candidates
+from ffscope.patterns.candidates import Rates, find_candidates
 from ffscope.patterns.clustering import RandomSets, cluster, unit_vectors
 from ffscope.patterns.describe import describe
 from ffscope.patterns.pattern import Pattern, checked
 from ffscope.patterns.prefixes import read_prefixes, sample_sentences
-from ffscope.patterns.semantic import set_bits
+from ffscope.patterns.bits import set_bits
+from ffscope.patterns.forms import SHALLOW
 from ffscope.patterns.shallow import Triggers, find_shared
 from ffscope.patterns.significance import log_tail, log_tails
 from ffscope.patterns.topics import cluster_documents
@@ -155,7 +156,7 @@ def test_word_classes():
     ]
     counts = np.bincount([lexicon.number(word) for word in words])
     lexicon.analyse("en", counts)
-    lemma = {word: lexicon.folds[lexicon.lemma[lexicon.numbers[word]]] for word in words}
+    lemma = {word: lexicon.lemmas[lexicon.lemma[lexicon.numbers[word]]] for word in words}
     assert (lemma["bases"], lemma["Rules"], lemma["species"]) == ("base", "rule", "species")
     names = list(CLASSES)
     classes = {word: [names[i] for i in np.flatnonzero(lexicon.classes[lexicon.numbers[word]])] for word in words}

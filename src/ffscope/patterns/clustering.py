@@ -7,7 +7,6 @@ import numpy as np
 from ffscope.axes import Array
 from ffscope.patterns.pattern import LEAST
 
-_SETS = 2000  # random sets per size
 _SMALLEST = 1e-6  # no smaller p-value is extrapolated from 2,000 draws
 _JOINING = 0.95  # the share of random prefixes that are further from a group than a prefix that joins it
 
@@ -72,28 +71,32 @@ def _closeness(total: Array, size: Array) -> Array:
 
 @dataclass
 class RandomSets:
-    """How close random prefixes of the corpus are, for sets of any size; drawn once per size."""
+    """How close random prefixes of the corpus are, or random words of it, for sets of any size; drawn once per size."""
 
-    vectors: Array  # unit vectors of the sample
+    vectors: Array  # unit vectors
     seed: int
-    lemma: Array | None = None  # of the last word: two occurrences of one word do not count as similar
+    pool: Array  # the rows of `vectors` to draw from; a word occurs as often as it ends a prefix
+    lemma: Array | None = None  # of every row of `vectors`: no set contains two words with one lemma
+    sets: int = 2000
     _whole: dict[int, Array] = field(default_factory=dict)
     _best: dict[int, Array] = field(default_factory=dict)
     _joining: dict[int, float] = field(default_factory=dict)
 
     def _draw(self, n: int) -> Array:
         generator = np.random.default_rng([self.seed, 4, n])
-        return generator.integers(len(self.vectors), size=(_SETS, n))
+        if self.lemma is None:
+            return self.pool[generator.integers(len(self.pool), size=(self.sets, n))]
+        rows = self.pool[generator.integers(len(self.pool), size=(self.sets, 4 * n))]
+        return np.stack([_different(row, self.lemma[row], n) for row in rows])
 
     def similarity(self, rows: Array) -> Array:
-        """The similarities within sets of prefixes, given by their rows."""
+        """The similarities within sets, given by their rows."""
         chosen = self.vectors[rows]
-        similarity = chosen @ chosen.transpose(0, 2, 1)
-        return similarity if self.lemma is None else without_repeats(similarity, self.lemma[rows])
+        return chosen @ chosen.transpose(0, 2, 1)
 
     def _draw_once(self, n: int) -> None:
         if n not in self._whole:
-            clusters = cluster(self.similarity(self._draw(n)), np.ones((_SETS, n), dtype=bool))
+            clusters = cluster(self.similarity(self._draw(n)), np.ones((self.sets, n), dtype=bool))
             self._whole[n], self._best[n] = np.sort(clusters.whole), np.sort(clusters.best)
 
     def p_values(self, clusters: Clusters, counts: Array) -> tuple[Array, Array]:
@@ -109,7 +112,7 @@ class RandomSets:
     def typical_bound(self, size: int) -> float:
         """The closeness that one in twenty random sets of this size reaches."""
         self._draw_once(size)
-        return float(self._whole[size][int(0.95 * _SETS)])
+        return float(self._whole[size][int(0.95 * self.sets)])
 
     def joining_bound(self, size: int) -> float:
         """The least mean similarity to a group of this size at which a prefix joins it."""
@@ -121,9 +124,10 @@ class RandomSets:
         return self._joining[size]
 
 
-def without_repeats(similarity: Array, lemma: Array) -> Array:
-    """Similarities, set to 0 between equal words."""
-    return np.where(lemma[:, :, None] == lemma[:, None, :], np.float32(0), similarity)
+def _different(row: Array, lemma: Array, count: int) -> Array:
+    """The first few words of a draw with different lemmas; repeated if there are too few."""
+    first = np.sort(np.unique(lemma, return_index=True)[1])
+    return row[np.resize(first, count)]
 
 
 def _upper_tail(drawn: Array, values: Array) -> Array:

@@ -5,7 +5,7 @@ from math import erfc, sqrt
 import numpy as np
 
 from ffscope.axes import Array
-from ffscope.patterns.candidates import SHALLOW, Form, hashed
+from ffscope.patterns.forms import SHALLOW, Form, hashed
 from ffscope.patterns.prefixes import Prefixes
 
 Subject = tuple[int, Form, int]  # the index of its form, the form, and its code

@@ -1,17 +1,62 @@
 """Descriptions of patterns in plain words."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ffscope.axes import Array
-from ffscope.patterns.candidates import CLASS_OF, form_code
+from ffscope.patterns.forms import (
+    DIGITS,
+    EARLY,
+    LATE,
+    LONG,
+    MANY_DIGITS,
+    PLACES,
+    SHORT,
+    SKIPS,
+    form_code,
+    hashed,
+    numbers_of,
+)
 from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.shallow import Shared
-from ffscope.patterns.words import CLASSES
+from ffscope.patterns.words import CLASSES, Lexicon
 from ffscope.tokens import visible
 
 _LONGEST = 40
-_ORDINALS = {3: "third", 4: "fourth", 5: "fifth"}
-_CLASSES = [*(f"ends with {description}" for description in CLASSES.values()), "ends inside a word"]
+_IN_SET = 5  # words of a set that are named
+_ORDINALS = dict(
+    enumerate(["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"], 1)
+)
+_PIECES = (
+    "the first piece of a split",
+    "the second piece of a split",
+    "a later piece of a split",
+    "the last piece of a split",
+    "an inner piece of a split",
+    "a piece of a split",
+)
+# The properties of the forms that are numbered, in words.
+_NUMBERED = {
+    "class": [*(f"ends with {description}" for description in CLASSES.values()), "ends inside a word"],
+    "class before": [f"ends after {description}" for description in CLASSES.values()],
+    "piece": [f"ends with {piece} {word}" for word in ("word", "capitalised word") for piece in _PIECES],
+    "length": [
+        *(f"ends with a word of at least {count} letters" for count in LONG),
+        *(f"ends with a word of at most {count} letters" for count in SHORT),
+    ],
+    "digits": [
+        *(f"ends with a number of {count} digit{'s' * (count > 1)}" for count in DIGITS),
+        *(f"ends with a number of at least {count} digits" for count in MANY_DIGITS),
+    ],
+    "position": [
+        *(f"ends with the {_ORDINALS[place]} word of its sentence" for place in PLACES),
+        *(f"ends within the first {count} words of its sentence" for count in EARLY),
+        *(f"ends after the first {count} words of its sentence" for count in LATE),
+    ],
+    "token position": [f"ends with the {_ORDINALS[place]} token of its sentence" for place in PLACES],
+}
+_NUMBER_OF = {name: numbers_of(name, len(descriptions)) for name, descriptions in _NUMBERED.items()}
 
 
 def quoted(text: str) -> str:
@@ -25,20 +70,29 @@ def describe(shared: Shared, prefixes: Prefixes, members: list[int], tokens: lis
     return f"{_description(shared, prefixes, members, tokens)}{', often ' if often else ''}{', '.join(often)}"
 
 
+def describe_set(words: Sequence[int], lexicon: Lexicon) -> str:
+    """A set of last words in words."""
+    return f"ends with words like {', '.join(quoted(lexicon.folds[word]) for word in words[:_IN_SET])}"
+
+
 def _description(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[str]) -> str:
     name, example = shared.form.name, shared.example
     place = int(prefixes.last[example])
-    if name == "class":
-        return _CLASSES[CLASS_OF[shared.code]]
+    if name in _NUMBERED:
+        return _NUMBERED[name][_NUMBER_OF[name][shared.code]]
     if name == "token":
         token = int(prefixes.token[example])
         return f"ends with the token {quoted(tokens[token] if token < len(tokens) else f'#{token}')}"
     if name == "lemma":
-        return f"ends with {_inflections(prefixes, members)}"
-    if name == "ending":
-        return f"ends with a word in {quoted('-' + _folded(prefixes, int(prefixes.word[example]))[-3:])}"
-    if name == "alone":
-        return "is the first word of a sentence"
+        return f"ends with {_inflections(prefixes, prefixes.word[members])}"
+    if name == "lemma before":
+        return (
+            f"{_inflections(prefixes, prefixes.take(np.array(members)).before(1), ' or ')} stands before the last word"
+        )
+    if name.startswith(("ending", "beginning")):
+        return _affix(prefixes, example, *name.split())
+    if name == "skip-gram":
+        return f"ends with {quoted(_skip_gram(shared, prefixes))}"
     if name == "first word":
         return f"its sentence begins with {quoted(_words(prefixes, example, 0, 1))}"
     if name.startswith("last"):
@@ -50,6 +104,30 @@ def _description(shared: Shared, prefixes: Prefixes, members: list[int], tokens:
         return _before_last(prefixes, example, name)
     within = " ".join(_folded(prefixes, int(word)) for word in words_within(shared, prefixes))
     return f"contains {quoted(within)}"
+
+
+def _affix(prefixes: Prefixes, example: int, kind: str, length: str, before: str = "") -> str:
+    word = int(prefixes.take(np.array([example])).before(1)[0]) if before else int(prefixes.word[example])
+    letters, count = _folded(prefixes, word), int(length)
+    affix = quoted(f"-{letters[-count:]}" if kind == "ending" else f"{letters[:count]}-")
+    preposition = "in" if kind == "ending" else "with"
+    return (
+        f"a word {preposition} {affix} stands before the last word"
+        if before
+        else f"ends with a word {preposition} {affix}"
+    )
+
+
+def _skip_gram(shared: Shared, prefixes: Prefixes) -> str:
+    """The two words of a skip-gram, recovered from the example."""
+    example = prefixes.take(np.array([shared.example]))
+    last = int(example.word[0])
+    for distance in SKIPS:
+        word = int(example.before(distance)[0])
+        code = hashed(*(example.sentences.lexicon.folded[[number]] for number in (word, last)))
+        if word >= 0 and int(form_code(shared.form, code)[0]) == shared.code:
+            return f"{_folded(prefixes, word)} … {_folded(prefixes, last)}"
+    raise AssertionError("the example of a skip-gram has it")
 
 
 def _before_last(prefixes: Prefixes, example: int, name: str) -> str:
@@ -72,10 +150,10 @@ def _words(prefixes: Prefixes, row: int, start: int, stop: int) -> str:
     return " ".join(_folded(prefixes, int(word)) for word in prefixes.sentences.words[first + start : first + stop])
 
 
-def _inflections(prefixes: Prefixes, members: list[int]) -> str:
-    forms, counts = np.unique(prefixes.sentences.lexicon.folded[prefixes.word[members]], return_counts=True)
+def _inflections(prefixes: Prefixes, words: Array, separator: str = ", ") -> str:
+    forms, counts = np.unique(prefixes.sentences.lexicon.folded[words], return_counts=True)
     frequent = forms[np.argsort(-counts, kind="stable")][:3]
-    return ", ".join(quoted(prefixes.sentences.lexicon.folds[form]) for form in frequent)
+    return separator.join(quoted(prefixes.sentences.lexicon.folds[form]) for form in frequent)
 
 
 def words_within(shared: Shared, prefixes: Prefixes) -> Array:

@@ -44,13 +44,14 @@ class Prefixes:
     last: Array  # index of the last word in its sentence
     word: Array  # the last word
     part: Array
+    piece: Array  # index of the last token among the tokens of the last word
 
     def __len__(self) -> int:
         return len(self.row)
 
     def take(self, which: Array) -> "Prefixes":
         """The prefixes at these rows, in this order."""
-        columns = (self.row, self.position, self.token, self.last, self.word, self.part)
+        columns = (self.row, self.position, self.token, self.last, self.word, self.part, self.piece)
         return Prefixes(self.sentences, *(column[which] for column in columns))
 
     def before(self, distance: int) -> Array:
@@ -172,13 +173,15 @@ class _Reader:
         started = np.searchsorted(starts, end)  # number of words that have started; 0 if the prefix is only white space
         last = np.maximum(started - 1, 0)
         words = np.where(started > 0, np.array(self.words[number] or [0])[last], 0)
-        part = np.zeros(len(end), dtype=bool)
+        part, piece = np.zeros(len(end), dtype=bool), np.zeros(len(end), dtype=np.int64)
         if starts:
+            first = np.searchsorted(ends, np.asarray(starts)[last], side="right")  # the word's first token
+            piece = np.maximum(chosen - first, 0)
             incomplete = (end < np.asarray(stops)[last]) & (started > 0)
             for i in np.flatnonzero(incomplete):
                 words[i] = self.lexicon.number(text[starts[last[i]] : end[i]])
                 part[i] = text[end[i]].isalnum()  # "Earth" of "Earth's" is a word, "1" of "1,200" a number
-        return np.full(len(end), number), chosen, np.asarray(tokens)[chosen], last, words, part
+        return np.full(len(end), number), chosen, np.asarray(tokens)[chosen], last, words, part, piece
 
     def prefixes(self, language: str) -> tuple[Prefixes, Prefixes]:
         """The prefixes of triggers, in the order of their sentences, and those of the sample."""
@@ -190,5 +193,5 @@ class _Reader:
 
 
 def _concatenated(sentences: Sentences, pieces: list[tuple[Any, ...]]) -> Prefixes:
-    columns = [np.concatenate(column) for column in zip(*pieces, strict=True)] or [np.zeros(0, dtype=np.int64)] * 6
+    columns = [np.concatenate(column) for column in zip(*pieces, strict=True)] or [np.zeros(0, dtype=np.int64)] * 7
     return Prefixes(sentences, *columns)

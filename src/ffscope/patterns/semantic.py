@@ -1,20 +1,23 @@
-"""Semantic patterns: a subject, or a sense of the last word, that the triggers of a memory share beyond a surface form."""
+"""Semantic patterns: a subject that the triggers of a memory share beyond a surface form."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from ffscope.axes import Array
+from ffscope.patterns.bits import bits_of, mask_of, set_bits
 from ffscope.patterns.candidates import Rates, find_candidates
-from ffscope.patterns.clustering import Clusters, RandomSets, cluster, without_repeats
+from ffscope.patterns.clustering import Clusters, RandomSets, cluster
 from ffscope.patterns.conditional_background import ConditionalBackground, Subject
-from ffscope.patterns.describe import quoted, words_within
+from ffscope.patterns.describe import words_within
 from ffscope.patterns.pattern import LEAST, Pattern
+from ffscope.patterns.senses import WordSet
 from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 from ffscope.patterns.significance import corrected, log_tail, log_tails
-from ffscope.patterns.subjects import ContentWords, Documents
+from ffscope.patterns.subjects import Documents, SubjectWords
 
 LEVEL = 0.005  # the probability that random prefixes pass one of the tests below
+LEAST_WORDS = 6  # words of a prefix for it to have a subject of its own
 _ROUNDS = 3  # subjects per memory
 _PRELIMINARY = 0.05  # uncorrected p-value up to which a feature is examined further
 
@@ -25,9 +28,8 @@ class Sample:
 
     rates: Rates
     documents: Documents
-    words: ContentWords
+    words: SubjectWords
     whole: RandomSets
-    last: RandomSets
     conditional: ConditionalBackground
 
 
@@ -48,25 +50,21 @@ class Group:
 
     bits: int
     p_value: float
-    test: str  # whole, last, words, or the name of a subject's form
+    test: str  # whole, words, or the name of a subject's form
     example: int = -1
 
 
 class Layer:
     """The memories of one layer, with the vectors of their triggers."""
 
-    def __init__(self, triggers: Triggers, whole: Array, last: Array, sample: Sample) -> None:
+    def __init__(self, triggers: Triggers, whole: Array, sample: Sample) -> None:
         self.triggers, self.sample = triggers, sample
         self.tested = triggers.tested
         self.memories, self.width = len(self.tested), int(triggers.bit.max(initial=0)) + 1
         self.rows = np.full((self.memories, self.width), -1)
         self.rows[triggers.memory, triggers.bit] = np.arange(len(triggers.memory))
         self.whole, self.has_whole = self._placed(whole)
-        self.last, self.has_last = self._placed(last)
-        lemma = triggers.prefixes.sentences.lexicon.lemma[triggers.prefixes.word]
-        self.lemma = np.where(self.rows >= 0, lemma[self.rows], -1)
         self.similar = self.whole @ self.whole.transpose(0, 2, 1)
-        self.similar_last = without_repeats(self.last @ self.last.transpose(0, 2, 1), self.lemma)
         self.features, self.tried = self._features()
 
     def _placed(self, vectors: Array) -> tuple[Array, Array]:
@@ -89,14 +87,15 @@ class Layer:
                 form.name, subject, int(candidates.bits[i]), float(expected[i]), int(candidates.example[i])
             )
             features.setdefault(memory, []).append(feature)
-        return features, candidates.tried
+        return features, candidates.tried.sum(1)
 
-    def find(self, shared: dict[int, list[Shared]]) -> dict[int, list[Pattern]]:
-        """The semantic patterns of every memory that has any. Prefixes with a shared surface form count only if three other
-        prefixes have the meaning too, or if it stands out among all prefixes with this form."""
+    def find(self, shared: dict[int, list[Shared]], sets: dict[int, list[WordSet]]) -> dict[int, list[Pattern]]:
+        """The subjects of every memory that has any. Prefixes with a shared surface form, or with last words of one sense,
+        count only if three other prefixes have the subject too, or if it stands out among all prefixes with this form."""
         remaining = self.tested.copy()
-        for memory, forms in shared.items():
-            remaining[memory] &= ~np.bitwise_or.reduce([np.uint64(form.bits) for form in forms])
+        for memory in shared.keys() | sets.keys():
+            explained = [np.uint64(other.bits) for other in (*shared.get(memory, ()), *sets.get(memory, ()))]
+            remaining[memory] &= ~np.bitwise_or.reduce(explained)
         groups: dict[int, list[Group]] = {}
         for _ in range(_ROUNDS):
             new_groups = self._round(remaining)
@@ -114,13 +113,11 @@ class Layer:
     def _round(self, remaining: Array) -> dict[int, Group]:
         """The next meaning of each memory, among the remaining prefixes."""
         close = self._clusters(self.similar, remaining & self.has_whole, self.sample.whole)
-        ends = self._clusters(self.similar_last, remaining & self.has_last, self.sample.last)
         best_groups = {}
         for memory in np.flatnonzero(np.bitwise_count(remaining) >= LEAST).tolist():
             group = min(
                 [
                     *self._close(memory, int(remaining[memory]), *close),
-                    *self._ends(memory, *ends),
                     *self._subjects(memory, int(remaining[memory])),
                 ],
                 key=lambda group: group.p_value,
@@ -149,12 +146,6 @@ class Layer:
             groups.append(Group(int(clusters.bits[memory]), float(best[memory]), "whole"))
         return groups
 
-    def _ends(self, memory: int, clusters: Clusters, _whole: Array, best: Array) -> list[Group]:
-        """Last words of similar sense, if there are at least three different ones."""
-        bits = int(clusters.bits[memory])
-        lemmas = {int(self.lemma[memory, bit]) for bit in set_bits(bits)}
-        return [Group(bits, float(best[memory]), "last")] if best[memory] <= LEVEL / 4 and len(lemmas) >= LEAST else []
-
     def _subjects(self, memory: int, remaining: int) -> list[Group]:
         """A topic, a document, or two content words that recur more often than by chance."""
         count, tried = remaining.bit_count(), int(self.tried[memory])
@@ -175,8 +166,6 @@ class Layer:
 
     def _extended(self, memory: int, group: Group) -> Group:
         """A group extended by all prefixes of the memory that are close to it, including those with a shared surface form."""
-        if group.test == "last":
-            return group
         core = group.bits & int(self.has_whole[memory])
         near = self._near(memory, core, int(self.tested[memory])) if core.bit_count() >= LEAST else 0
         extended = near if group.test == "whole" and near.bit_count() >= LEAST else group.bits | near
@@ -249,16 +238,17 @@ class Layer:
         return tuple((np.flatnonzero(inside) + 1).tolist())
 
     def _description(self, memory: int, group: Group) -> str:
-        rows = [int(self.rows[memory, bit]) for bit in set_bits(group.bits)]
-        prefixes = self.triggers.prefixes
-        if group.test == "last":
-            forms = dict.fromkeys(prefixes.sentences.lexicon.folded[prefixes.word[rows]].tolist())
-            last_words = [quoted(prefixes.sentences.lexicon.folds[form]) for form in forms][:3]
-            return f"ends with words like {', '.join(last_words)}"
-        words = ", ".join(quoted(word)[1:-1] for word in self.sample.words.distinctive(prefixes, rows)) or "one subject"
-        if group.test in ("topic", "document"):
-            return f"about: {words} ({self.sample.documents.name(group.test, prefixes, group.example)})"
-        return f"about: {words}"
+        bits = set_bits(group.bits)
+        rows, documents = np.array([int(self.rows[memory, bit]) for bit in bits]), self.sample.documents
+        prefixes = self.triggers.prefixes.take(rows)
+        if group.test == "document" or len(np.unique(prefixes.sentences.document[prefixes.row])) == 1:
+            return f"from {documents.title(prefixes, 0)}"
+        embedded = [bit for bit in bits if int(self.has_whole[memory]) >> bit & 1]
+        words = self.sample.words.describe(prefixes, self.whole[memory, embedded].sum(0))
+        topic = f" ({documents.topic_name(self.triggers.prefixes, group.example)})" if group.test == "topic" else ""
+        # The model has not seen what a document is about in a prefix of a few words.
+        about = "about" if 2 * (prefixes.length >= LEAST_WORDS).sum() >= len(rows) else "from documents about"
+        return f"{about}: {words or 'one subject'}{topic}"
 
 
 def _merged(groups: list[Group]) -> list[Group]:
@@ -273,19 +263,3 @@ def _merged(groups: list[Group]) -> list[Group]:
         else:
             merged.append(group)
     return merged
-
-
-def set_bits(bits: int) -> list[int]:
-    """The indices of the bits that are set."""
-    return [bit for bit in range(bits.bit_length()) if bits >> bit & 1]
-
-
-def bits_of(mask: Array) -> Array:
-    """Rows of booleans as bits."""
-    places = np.left_shift(np.uint64(1), np.arange(mask.shape[1], dtype=np.uint64))
-    return np.bitwise_or.reduce(np.where(mask, places, np.uint64(0)), axis=1)
-
-
-def mask_of(bits: Array, width: int) -> Array:
-    """Bits as rows of booleans."""
-    return (bits[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)).astype(bool)

@@ -1,17 +1,18 @@
 """Surface forms that the triggers of a memory share, each compared with its frequency in the corpus."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
+from math import exp, log
 
 import numpy as np
 
 from ffscope.axes import Array
-from ffscope.patterns.candidates import CLASS_OF, SHALLOW, Candidates, Form, Rates, find_candidates
+from ffscope.patterns.candidates import Candidates, Rates, find_candidates
+from ffscope.patterns.forms import CLASS_OF, FAMILIES, SHALLOW, Form
 from ffscope.patterns.pattern import LEAST, MOST
 from ffscope.patterns.prefixes import Prefixes
-from ffscope.patterns.significance import corrected, log_tail, log_tails
+from ffscope.patterns.significance import SMALLEST, log_tail, log_tails
 
 LEVEL = 0.01  # the probability that random prefixes get any shallow pattern
 _MOST_OF = 0.6
@@ -58,6 +59,7 @@ class Shared:
     code: int
     bits: int
     p_value: float
+    rate: float  # the share of prefixes of the corpus that have it
     example: int
     closest: tuple[Form, int]
     apart: int
@@ -74,15 +76,22 @@ def find_shared(triggers: Triggers, rates: Rates) -> dict[int, list[Shared]]:
     chance = log_tails(trials, hits, expected)
     least_share = np.array([form.share for form in SHALLOW])[candidates.form]
     enough = (hits >= LEAST) & (hits >= least_share * trials)
-    significant = enough & (chance + np.log(candidates.tried[candidates.memory]) <= np.log(LEVEL))
-    chosen = np.flatnonzero(significant)
+    correction = np.log(corrections(candidates))
+    chosen = np.flatnonzero(enough & (chance + correction <= np.log(LEVEL)))
     chosen = chosen[np.lexsort((candidates.form[chosen], chance[chosen], candidates.memory[chosen]))]
     fixed = np.zeros((len(candidates.memory), _FURTHEST + 1), dtype=bool)
     fixed[chosen] = _fixed(triggers.prefixes, candidates, chosen)
     return {
-        memory: _chosen(candidates, rows, chance, expected, int(tested[memory]), fixed[rows])
+        memory: _Selection(candidates, rows, chance, correction, expected, int(tested[memory]), fixed[rows]).shared()
         for memory, rows in _runs(candidates.memory[chosen], chosen)
     }
+
+
+def corrections(candidates: Candidates) -> Array:
+    """The number of candidates that each is the best of: those of its family in its memory, times the number of families."""
+    family = np.array([FAMILIES.index(form.family) for form in SHALLOW])
+    tried = np.stack([candidates.tried[:, family == number].sum(1) for number in range(len(FAMILIES))], 1)
+    return tried[candidates.memory, family[candidates.form]] * len(FAMILIES)
 
 
 def expected_rates(candidates: Candidates, triggers: Triggers, rates: Rates) -> Array:
@@ -106,83 +115,131 @@ def _runs(keys: Array, rows: Array) -> Iterator[tuple[int, Array]]:
         yield int(keys[start]), rows[start:stop]
 
 
-def _chosen(
-    candidates: Candidates, rows: Array, chance: Array, expected: Array, tested: int, fixed: Array
-) -> list[Shared]:
-    """The best form, then the best for the prefixes that remain, and so on, without forms that are part of another."""
-    bits = [int(candidates.bits[row]) for row in rows]
-    rate = [float(expected[row]) for row in rows]
-    tried = int(candidates.tried[candidates.memory[rows[0]]])
-    logs = [float(chance[row]) for row in rows]
-    picked: list[int] = []
-    remaining = tested
-    while len(picked) < MOST and remaining.bit_count() >= LEAST:
-        best, i = min((_remaining_log_p(bits[i], remaining, rate[i], logs[i], tested), i) for i in range(len(rows)))
-        if best + log(tried) > log(LEVEL):
-            break
-        factor = _EQUIVALENT_TOKEN if SHALLOW[candidates.form[rows[i]]].name == "token" else _EQUIVALENT
-        equivalent = [j for j in range(len(rows)) if bits[j] == bits[i] and rate[j] <= factor * rate[i]]
-        picked.append(
-            min(
-                equivalent,
-                key=lambda j: (int(candidates.form[rows[j]]), CLASS_OF.get(int(candidates.code[rows[j]]), 0), j),
-            )
-        )
-        remaining &= ~bits[i]
+class _Selection:
+    """The significant candidates of one memory, best first, and those that are chosen to describe it."""
 
-    def shared(i: int, often: tuple[Shared, ...] = ()) -> Shared:
-        row, own_form = rows[i], (SHALLOW[candidates.form[rows[i]]], int(candidates.code[rows[i]]))
-        closest, apart = _closest(candidates, rows, bits[i], rate), _apart(candidates, rows, i, fixed)
-        return Shared(
-            *own_form, bits[i], corrected(logs[i], tried), int(candidates.example[row]), closest, apart, often
-        )
+    def __init__(
+        self,
+        candidates: Candidates,
+        rows: Array,
+        chance: Array,
+        correction: Array,
+        expected: Array,
+        tested: int,
+        fixed: Array,
+    ) -> None:
+        self.candidates, self.rows, self.tested, self.fixed = candidates, rows, tested, fixed
+        self.bits = [int(bits) for bits in candidates.bits[rows]]
+        self.rate, self.logs, self.correction = (values[rows].tolist() for values in (expected, chance, correction))
+        self.forms = [SHALLOW[form] for form in candidates.form[rows]]
 
-    longer = {i: _longer(candidates, rows, i, rate, tried) for i in picked}
-    nested = {j for i in picked for j in longer[i]}
-    return [shared(i, tuple(shared(j) for j in longer[i][:_OFTEN])) for i in picked if i not in nested]
+    def shared(self) -> list[Shared]:
+        """The best form, then the best for the prefixes that remain, and so on, without forms that are part of another."""
+        picked = self._greedy()
+        picked += self._finer(picked)
+        longer = {i: self._longer(i) for i in picked}
+        nested = {j for i in picked for j in longer[i]}
+        return [
+            self._described(i, tuple(self._described(j) for j in longer[i][:_OFTEN])) for i in picked if i not in nested
+        ]
+
+    def _greedy(self) -> list[int]:
+        picked: list[int] = []
+        remaining = self.tested
+        while len(picked) < MOST and remaining.bit_count() >= LEAST:
+            best, i = min((self._remaining_log_p(i, remaining) + self.correction[i], i) for i in range(len(self.rows)))
+            if best > log(LEVEL):
+                break
+            picked.append(self._simplest(i))
+            remaining &= ~self.bits[i]
+        return picked
+
+    def _remaining_log_p(self, i: int, remaining: int) -> float:
+        """The log-probability that the remaining prefixes share a form by chance."""
+        if remaining == self.tested:
+            return self.logs[i]
+        hits = (self.bits[i] & remaining).bit_count()
+        return log_tail(remaining.bit_count(), hits, self.rate[i]) if hits >= LEAST else 0.0
+
+    def _simplest(self, i: int) -> int:
+        """The simplest form that is equivalent to a candidate."""
+        factor = _EQUIVALENT_TOKEN if self.forms[i].name == "token" else _EQUIVALENT
+        equivalent = [
+            j for j in range(len(self.rows)) if self.bits[j] == self.bits[i] and self.rate[j] <= factor * self.rate[i]
+        ]
+        codes = self.candidates.code[self.rows]
+        return min(equivalent, key=lambda j: (SHALLOW.index(self.forms[j]), CLASS_OF.get(int(codes[j]), 0), j))
+
+    def _finer(self, picked: list[int]) -> list[int]:
+        """Words and tokens that recur within a chosen coarse form more often than by chance, given that form."""
+        finer: list[int] = []
+        for coarse in picked:
+            if not self.forms[coarse].coarse:
+                continue
+            remaining = self.bits[coarse]
+            remaining &= ~_union(self.bits[i] for i in [*picked, *finer] if not self.forms[i].coarse)
+            while len(picked) + len(finer) < MOST and remaining.bit_count() >= LEAST:
+                best, i = min((self._log_p_within(i, coarse, remaining), i) for i in range(len(self.rows)))
+                if best > log(LEVEL):
+                    break
+                finer.append(self._simplest(i))
+                remaining &= ~self.bits[i]
+        return finer
+
+    def _log_p_within(self, i: int, coarse: int, remaining: int) -> float:
+        """The corrected log-probability that prefixes with a coarse form share a word by chance."""
+        hits = (self.bits[i] & remaining).bit_count()
+        if self.forms[i].family != "words" or hits < LEAST or self.bits[i] == self.bits[coarse]:
+            return 0.0
+        rate = min(self.rate[i] / self.rate[coarse], 0.99)
+        return log_tail(remaining.bit_count(), hits, rate) + self.correction[i]
+
+    def _longer(self, chosen: int) -> list[int]:
+        """The forms that extend a chosen one by words and that more of its prefixes have than by chance; no two overlap."""
+        bits, fixes = self.bits[chosen], set(self.forms[chosen].fixes)
+        used, longer = 0, []
+        for j, own in enumerate(self.bits):
+            extends = fixes and fixes < set(self.forms[j].fixes)
+            if not extends or own & ~bits or own & used or own == bits:
+                continue
+            chance = log_tail(bits.bit_count(), own.bit_count(), min(self.rate[j] / self.rate[chosen], 0.99))
+            if chance + self.correction[j] <= log(LEVEL):
+                used |= own
+                longer.append(j)
+        return longer
+
+    def _described(self, i: int, often: tuple[Shared, ...] = ()) -> Shared:
+        row, p_value = self.rows[i], exp(max(min(self.logs[i] + self.correction[i], 0.0), log(SMALLEST)))
+        form, code = self.forms[i], int(self.candidates.code[row])
+        example = int(self.candidates.example[row])
+        return Shared(form, code, self.bits[i], p_value, self.rate[i], example, self._closest(i), self._apart(i), often)
+
+    def _closest(self, i: int) -> tuple[Form, int]:
+        """The rarest form in a fixed place that most of these prefixes have; it best explains what else they share."""
+        enough = _MOST_OF * self.bits[i].bit_count()
+        shared = [
+            (self.rate[j], j)
+            for j, bits in enumerate(self.bits)
+            if (bits & self.bits[i]).bit_count() >= enough and not self.forms[j].words
+        ]
+        j = min(shared)[1] if shared else 0
+        return self.forms[j], int(self.candidates.code[self.rows[j]])
+
+    def _apart(self, i: int) -> int:
+        """The prefixes of a form; of those that share one more content word in a fixed place, only the first."""
+        bits = self.bits[i]
+        for other, more in zip(self.bits, (self.fixed & ~self.fixed[i]).any(1), strict=True):
+            common = other & bits
+            if more:
+                bits &= ~(common & (common - 1))  # all but the lowest bit
+        return bits
 
 
-def _longer(candidates: Candidates, rows: Array, chosen: int, rate: list[float], tried: int) -> list[int]:
-    """The forms that extend a chosen one by words and that more of its prefixes have than by chance; no two overlap."""
-    bits, fixes = int(candidates.bits[rows[chosen]]), set(SHALLOW[candidates.form[rows[chosen]]].fixes)
-    used, chosen_rows = 0, []
-    for j, row in enumerate(rows):
-        candidate_bits, candidate_fixes = int(candidates.bits[row]), set(SHALLOW[candidates.form[row]].fixes)
-        if (
-            not fixes
-            or not fixes < candidate_fixes
-            or candidate_bits & ~bits
-            or candidate_bits & used
-            or candidate_bits == bits
-        ):
-            continue
-        chance = log_tail(bits.bit_count(), candidate_bits.bit_count(), min(rate[j] / rate[chosen], 0.99))
-        if chance + log(tried) <= log(LEVEL):
-            used |= candidate_bits
-            chosen_rows.append(j)
-    return chosen_rows
-
-
-def _closest(candidates: Candidates, rows: Array, bits: int, rate: list[float]) -> tuple[Form, int]:
-    """The rarest form in a fixed place that most of these prefixes have; it best explains what else they share."""
-    shared = [
-        (rate[j], j)
-        for j, row in enumerate(rows)
-        if (int(candidates.bits[row]) & bits).bit_count() >= _MOST_OF * bits.bit_count()
-        and not SHALLOW[candidates.form[row]].words
-    ]
-    row = rows[min(shared)[1]] if shared else rows[0]
-    return SHALLOW[candidates.form[row]], int(candidates.code[row])
-
-
-def _apart(candidates: Candidates, rows: Array, chosen: int, fixed: Array) -> int:
-    """The prefixes of a form; of those that share one more content word in a fixed place, only the first."""
-    bits, own_fixed = int(candidates.bits[rows[chosen]]), fixed[chosen]
-    for row, more in zip(rows, (fixed & ~own_fixed).any(1), strict=True):
-        common = int(candidates.bits[row]) & bits
-        if more:
-            bits &= ~(common & (common - 1))  # all but the lowest bit
-    return bits
+def _union(bits: Iterable[int]) -> int:
+    union = 0
+    for part in bits:
+        union |= part
+    return union
 
 
 def _fixed(prefixes: Prefixes, candidates: Candidates, rows: Array) -> Array:
@@ -192,11 +249,3 @@ def _fixed(prefixes: Prefixes, candidates: Candidates, rows: Array) -> Array:
     content = np.stack([is_content[word] & (word >= 0) for word in words], 1)
     fixes = np.array([[far in form.fixes for far in range(_FURTHEST + 1)] for form in SHALLOW])
     return content & fixes[candidates.form[rows]]
-
-
-def _remaining_log_p(bits: int, remaining: int, rate: float, whole: float, tested: int) -> float:
-    """The log-probability that the remaining prefixes share a form by chance."""
-    if remaining == tested:
-        return whole
-    hits = (bits & remaining).bit_count()
-    return log_tail(remaining.bit_count(), hits, rate) if hits >= LEAST else 0.0

@@ -7,13 +7,16 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from ffscope.axes import Array
-from ffscope.patterns.candidates import CONTENT, Codes, Form, hashed
 from ffscope.patterns.describe import quoted
+from ffscope.patterns.forms import CONTENT, Codes, Form, hashed
 from ffscope.patterns.prefixes import Prefixes
+from ffscope.patterns.word_vectors import WordVectors
 from ffscope.study.folder import Study
 
 _PRIOR = 500.0  # pseudo-counts: content words of the corpus that are added to every group
 _NAMED = 3  # words that describe a group
+_OCCURRENCES = 5  # of a word in the sample for it to name a subject
+_OWN = 0.1  # the similarity that a word of the prefixes themselves has ahead of other words
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,17 @@ class Documents:
     def _documents(self, prefixes: Prefixes) -> Codes:
         return np.arange(len(prefixes)), hashed(prefixes.sentences.document[prefixes.row])
 
-    def name(self, form: str, prefixes: Prefixes, row: int) -> str:
-        """A topic or a document, described in words."""
-        document = int(prefixes.sentences.document[prefixes.row[row]])
-        if form == "topic":
-            return f"topic {quoted(self.topics[self.topic[document]])}"
-        title = self.titles[document]
+    def topic_name(self, prefixes: Prefixes, row: int) -> str:
+        """The topic of a prefix that has one, in words."""
+        return f"topic {quoted(self.topics[self.topic[self._document(prefixes, row)]])}"
+
+    def title(self, prefixes: Prefixes, row: int) -> str:
+        """The document of a prefix, in words."""
+        title = self.titles[self._document(prefixes, row)]
         return f"one document, {quoted(title)}" if title else "one document"
+
+    def _document(self, prefixes: Prefixes, row: int) -> int:
+        return int(prefixes.sentences.document[prefixes.row[row]])
 
 
 def read_documents(study: Study) -> Documents:
@@ -60,41 +67,46 @@ def read_documents(study: Study) -> Documents:
     return Documents(topic, list(numbers), titles, [])
 
 
-class ContentWords:
-    """Counts of the content words of the corpus, to find those that are typical of a few prefixes."""
+class SubjectWords:
+    """Names for subjects: the content words of the corpus whose vectors are nearest to a group of prefixes."""
 
-    def __init__(self, sample: Prefixes) -> None:
+    def __init__(self, sample: Prefixes, vectors: WordVectors) -> None:
         lexicon = sample.sentences.lexicon
         rows = np.unique(sample.row)
         counted = np.zeros(len(sample.sentences.number), dtype=bool)
         counted[rows] = True
         words = sample.sentences.words[np.repeat(counted, np.diff(sample.sentences.starts))]
         words = words[lexicon.content[words]]
-        self.lexicon = lexicon
-        self.counts = np.bincount(lexicon.lemma[words], minlength=len(lexicon.folds)).astype(np.float64)
+        self.lexicon, self.vectors = lexicon, vectors.vectors
+        self.counts = np.bincount(lexicon.folded[words], minlength=len(lexicon.folds)).astype(np.float64)
+        self.named = np.flatnonzero((self.counts >= _OCCURRENCES) & (np.abs(self.vectors).sum(1) > 0))
 
-    def distinctive(self, prefixes: Prefixes, rows: list[int]) -> list[str]:
-        """The words that distinguish some prefixes, by log-odds with the corpus as informative prior (Monroe et al., 2008)."""
-        chosen = prefixes.take(np.array(rows))
-        owner, place = chosen.words_before_last()
-        whole = np.flatnonzero(~chosen.part)
-        words = np.concatenate([chosen.sentences.words[place], chosen.word[whole]])
-        is_content = self.lexicon.content[words]
-        pairs = np.unique(
-            np.stack([np.concatenate([owner, whole])[is_content], self.lexicon.lemma[words[is_content]]]), axis=1
-        )
-        lemma, count = np.unique(pairs[1], return_counts=True)
-        if not len(lemma):
-            return []
-        score = self._log_odds(lemma, count.astype(np.float64))
-        recurring = score - 1e3 * (count < 2)  # words that recur come before those of a single prefix
-        best = lemma[np.lexsort((lemma, -recurring))][:_NAMED]
-        return [self.lexicon.folds[number] for number in best]
+    def describe(self, prefixes: Prefixes, centre: Array) -> str:
+        """The words that name the subject of some prefixes, given the sum of their vectors."""
+        words, count = self._words_of(prefixes)
+        if np.abs(centre).sum() > 0 and len(self.named):
+            score = self.vectors[self.named] @ centre / max(float(np.linalg.norm(centre)), 1e-9)
+            own = np.isin(self.named, words)
+            order = self.named[np.argsort(-(score + _OWN * own), kind="stable")]
+        else:
+            order = words[np.argsort(-self._log_odds(words, count), kind="stable")]
+        _, first = np.unique(self.lexicon.lemma_folds[order], return_index=True)  # one inflection of each word
+        return ", ".join(quoted(self.lexicon.folds[word])[1:-1] for word in order[np.sort(first)][:_NAMED])
 
-    def _log_odds(self, lemma: Array, count: Array) -> Array:
+    def _words_of(self, prefixes: Prefixes) -> tuple[Array, Array]:
+        """The content words of some prefixes, and in how many of them each occurs."""
+        owner, place = prefixes.words_before_last()
+        whole = np.flatnonzero(~prefixes.part)
+        words = np.concatenate([prefixes.sentences.words[place], prefixes.word[whole]])
+        content = self.lexicon.content[words]
+        pairs = np.stack([np.concatenate([owner, whole])[content], self.lexicon.folded[words[content]]])
+        return np.unique(np.unique(pairs, axis=1)[1], return_counts=True)
+
+    def _log_odds(self, words: Array, count: Array) -> Array:
+        """How typical words are of a group, with the corpus as informative prior (Monroe et al., 2008)."""
         total = self.counts.sum() + 1
-        prior = _PRIOR * (self.counts[lemma] + 0.5) / total
-        group, corpus = count + prior, self.counts[lemma] + prior
+        prior = _PRIOR * (self.counts[words] + 0.5) / total
+        group, corpus = count + prior, self.counts[words] + prior
         group_total, corpus_total = count.sum() + _PRIOR, total + _PRIOR
         odds = np.log(group / (group_total - group)) - np.log(corpus / (corpus_total - corpus))
         return odds / np.sqrt(1 / group + 1 / corpus)

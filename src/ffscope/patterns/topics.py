@@ -4,7 +4,8 @@ import numpy as np
 
 from ffscope.axes import Array
 from ffscope.patterns.clustering import unit_vectors
-from ffscope.patterns.prefixes import Prefixes
+from ffscope.patterns.prefixes import Sentences
+from ffscope.patterns.word_vectors import WordVectors
 
 LEVELS = (8, 16, 32)  # numbers of clusters
 _FIT_DOCUMENTS = 20_000  # to which the clusters are fitted
@@ -12,13 +13,16 @@ _STEPS = 25
 _DOCUMENTS = 4  # the least mean size of a cluster, so that it is a topic rather than a document
 
 
-def cluster_documents(prefixes: Prefixes, vectors: Array, documents: int, *, seed: int) -> list[Array]:
-    """The cluster of every document (-1 if none of it was embedded), for each level that the number of documents allows."""
-    number = prefixes.sentences.document[prefixes.row]
-    total = np.zeros((documents, vectors.shape[1]), dtype=np.float64)
-    np.add.at(total, number, vectors)
+def cluster_documents(sentences: Sentences, vectors: WordVectors, documents: int, *, seed: int) -> list[Array]:
+    """The cluster of every document (-1 if none of its words has a vector), for each level that the number of documents allows."""
+    words = sentences.lexicon.folded[sentences.words]
+    number = np.repeat(sentences.document, np.diff(sentences.starts))[vectors.counted[words]]
+    counted = words[vectors.counted[words]]
+    total = np.zeros((documents, vectors.vectors.shape[1]), dtype=np.float32)
+    for start in range(0, len(counted), 2**16):
+        np.add.at(total, number[start : start + 2**16], vectors.vectors[counted[start : start + 2**16]])
     embedded = np.flatnonzero(np.abs(total).sum(1) > 0)
-    means = unit_vectors(total[embedded])
+    means = unit_vectors(total[embedded] - total[embedded].mean(0))
     levels = []
     for groups in LEVELS:
         if len(embedded) >= _DOCUMENTS * groups:

@@ -1,4 +1,4 @@
-"""Splits text into words and describes each by its surface: case, digits, ending, lemma."""
+"""Splits text into words and describes each by its surface: case, digits, length, beginning, ending, lemma."""
 
 from importlib.resources import files
 
@@ -6,6 +6,7 @@ import numpy as np
 import regex
 
 from ffscope.axes import Array
+from ffscope.patterns.lemmas import lemmatize
 
 # In scripts without spaces every character is a word, so that sequences of them are n-grams.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -14,7 +15,8 @@ _WORD = regex.compile(
     regex.VERSION1,
 )
 _FREQUENT = 100  # most frequent words that serve as stop words for languages without a list
-_ENDINGS = (("ies", "y"), ("s", ""), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""))
+_STEM = 2  # the letters that a word has at least beside a beginning or an ending
+ENDINGS, BEGINNINGS = (3, 2, 4, 1), (3, 2, 1)  # their numbers of letters, in order of preference
 
 # Classes of words, with the words that describe a prefix that ends with one; narrower classes first.
 CLASSES = {
@@ -71,16 +73,22 @@ class Lexicon:
         folded: dict[str, int] = {}
         self.folded = np.array([folded.setdefault(word.casefold(), len(folded)) for word in self.spelt])
         self.folds = list(folded)
-        frequency = np.bincount(self.folded, counts)
-        complete = {
-            word for word, count in zip(self.folds, frequency, strict=True) if count
-        }  # others are incomplete words
-        lemmas = [_lemma(word, complete) if language == "en" else word for word in self.folds]
-        self.lemma = np.array([folded[word] for word in lemmas])[self.folded]
-        self.endings = np.array([_ending(word) for word in self.folds])[self.folded]
+        self.frequency = np.bincount(self.folded, counts)
+        lemmas: dict[str, int] = {}
+        lemma_of = [lemmas.setdefault(lemma, len(lemmas)) for lemma in lemmatize(self.folds, language)]
+        self.lemma_folds = np.array(lemma_of)
+        self.lemma, self.lemmas = self.lemma_folds[self.folded], list(lemmas)
+        self.endings, self.beginnings = (
+            np.array([_affixes(word, lengths, last=last) for word in self.folds])[self.folded]
+            for lengths, last in ((ENDINGS, True), (BEGINNINGS, False))
+        )
         self.classes = np.array([_classes(word) for word in self.spelt])
-        stop = self._stop_words(language, frequency)
-        self.content = np.array([_is_content(word) and word not in stop for word in self.folds])[self.folded]
+        self.letters = np.array([len(word) if word.isalpha() else 0 for word in self.spelt])
+        self.digits = np.array([_digits(word) for word in self.spelt])
+        self.capital = np.array([word[:1].isupper() for word in self.spelt])
+        stop = self._stop_words(language, self.frequency)
+        self.content_folds = np.array([_is_content(word) and word not in stop for word in self.folds])
+        self.content = self.content_folds[self.folded]
 
     def _stop_words(self, language: str, frequency: Array) -> set[str]:
         if language == "en":
@@ -92,21 +100,21 @@ def _classes(word: str) -> list[bool]:
     return [bool(shape.fullmatch(word)) for shape in _SHAPES.values()]
 
 
-def _lemma(word: str, words: set[str]) -> str:
-    """A simple lemma: a common English ending is removed if the rest is a word of the text."""
-    if len(word) > 4 and word.isalpha() and not word.endswith(("ss", "us", "is")):
-        for ending, replacement in _ENDINGS:
-            rest = word.removesuffix(ending) + replacement
-            if word.endswith(ending) and len(rest) > 2 and rest in words:
-                return rest
-    return word
+def _affixes(word: str, lengths: tuple[int, ...], *, last: bool) -> list[int]:
+    """The last or first letters of a word as numbers, for each of several lengths; -1 where the word is too short."""
+    letters = word.replace("’", "'")
+    if not letters.replace("'", "").isalpha():
+        return [-1] * len(lengths)
+    affixes = [letters[-length:] if last else letters[:length] for length in lengths]
+    return [
+        int.from_bytes(affix.encode()[:7], "big") if len(letters) >= length + _STEM else -1
+        for affix, length in zip(affixes, lengths, strict=True)
+    ]
 
 
-def _ending(word: str) -> int:
-    """The last three letters of a word of at least six, as a number; -1 for shorter words."""
-    if len(word) < 6 or not word.isalpha():
-        return -1
-    return int.from_bytes(word[-3:].encode()[:7], "big")  # three letters of an alphabet take at most 6 bytes
+def _digits(word: str) -> int:
+    """The number of digits before the decimal point; 0 for words that are no number."""
+    return sum(map(str.isdigit, word.partition(".")[0])) if _SHAPES["number"].fullmatch(word) else 0
 
 
 def _is_content(word: str) -> bool:
