@@ -66,7 +66,7 @@ SUBJECTS = (
     "mammals sport dynasty disease actor filmmaker instrument genre mountain politician constellation chemist novelist singer "
     "fish insects fruit organ lake religion conflict food city province unit compound genus plants computer game star "
     "architect empire ocean novel writer country particle drug film deity vehicle software weapon clothing"
-).split()
+)
 
 
 @dataclass
@@ -95,8 +95,9 @@ def sets(text, generator):
 
 def pieces(text, generator):
     capital = text.words_like(r"^[A-Z][a-z]+$")[text.word] & (text.piece >= 0)
-    yield Instance("second piece", text.piece == 1, pattern=PIECE)
-    yield Instance("last piece", text.whole & (text.piece > 0), pattern=PIECE)
+    letters = text.words_like(r"^[^\W\d_]+$")[text.word]
+    yield Instance("second piece", letters & (text.piece == 1), pattern=PIECE)
+    yield Instance("last piece", letters & text.whole & (text.piece > 0), pattern=PIECE)
     yield Instance("first piece of a capitalised word", capital & (text.piece == 0) & (text.pieces > 1), pattern=PIECE)
     yield Instance("second piece of a capitalised word", capital & (text.piece == 1), pattern=PIECE)
 
@@ -123,7 +124,8 @@ def finer(text, generator):
     """A class of last words in which one last word, or token, recurs."""
     inside = text.with_words(text.words_like(r"^[A-Z][a-z]+$") & (text.index > 0))
     number = text.with_words(text.words_like(r"^\d+$"))
-    masks = [(inside, text.last), (text.piece > 0, text.token), (number, text.last)]
+    letters = text.words_like(r"^[^\W\d_]+$")[text.word]
+    masks = [(inside, text.last), (letters & (text.piece > 0), text.token), (number, text.last)]
     for (name, pattern), (mask, ends) in zip(CLASSES.items(), masks, strict=True):
         values, counts = np.unique(ends[mask], return_counts=True)
         fitting = [
@@ -144,7 +146,7 @@ def topics(text, generator):
 
 
 def subjects(text, generator):
-    for word in SUBJECTS:
+    for word in SUBJECTS.split():
         shape = re.compile(rf"\b{word.removesuffix('s')}(?:s|es)?\b")
         documents = np.array([bool(shape.search(description)) for description in text.descriptions])
         mask = text.about(documents)
@@ -191,10 +193,9 @@ def _word_and_topic(text, generator):
         fitting = [name for name, count in zip(names, counts, strict=True) if name and 40 <= count < 0.4 * ends.sum()]
         if fitting:
             topic, word = generator.choice(fitting), str(text.lower_words[number])
-            mask = ends & (text.topics == topic)[text.document[text.of]]
-            yield Instance(
-                f"{word} in {topic}", mask, [word], r"^about|documents", silent=(text.last == number) & ~mask
-            )
+            documents = text.topics == topic
+            mask, naming = ends & documents[text.document[text.of]], text.naming(documents)
+            yield Instance(f"{word} in {topic}", mask, [word], naming=naming, silent=(text.last == number) & ~mask)
 
 
 def _word_and_earlier(text, generator):

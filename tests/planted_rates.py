@@ -100,14 +100,9 @@ def _both(entry, rows):
     """The rows of a near miss name all of it, together."""
     fitting = [row for row in rows if _covered(entry, row) >= _SOME]
     words = all(any(_names(row, word) for row in fitting) for word in entry.words)
-    pattern = not entry.pattern or any(
-        _says(row, entry.pattern) or (entry.name.count(" in ") and _semantic(row)) for row in fitting
-    )
-    return {"found": words and pattern, "first part": any(_names(row, entry.words[-1]) for row in fitting)}
-
-
-def _semantic(row):
-    return row["kind"] == "semantic"
+    pattern = not entry.pattern or any(_says(row, entry.pattern) for row in fitting)
+    topic = not entry.naming or any(row["kind"] == "semantic" for row in fitting)
+    return {"found": words and pattern and topic, "last word": any(_names(row, entry.words[-1]) for row in fitting)}
 
 
 def _nothing(entry, rows):
