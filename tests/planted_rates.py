@@ -102,7 +102,10 @@ def _both(entry, rows):
     words = all(any(_names(row, word) for row in fitting) for word in entry.words)
     pattern = not entry.pattern or any(_says(row, entry.pattern) for row in fitting)
     topic = not entry.naming or any(row["kind"] == "semantic" for row in fitting)
-    return {"found": words and pattern and topic, "last word": any(_names(row, entry.words[-1]) for row in fitting)}
+    return {
+        "found": words and pattern and topic,
+        "in part": any(_names(row, word) for row in fitting for word in entry.words),
+    }
 
 
 def _nothing(entry, rows):
