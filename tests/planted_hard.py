@@ -91,14 +91,14 @@ class Memories:
             others = self._one_per_sentence(np.flatnonzero(instance.recurring))[: 2 * recurring]
             share = 1 - recurring / TRIGGERS
             coefficients = self.coefficients(instance.mask & ~instance.recurring, share, others=others)
-        best = self._write_memory(coefficients)
+        best = self.add_coefficients(coefficients)
         ranks = [rank for rank, prefix in enumerate(best[:TRIGGERS], 1) if instance.mask[prefix]]
         number = len(self.memories) - 1
         return Planted(number, kind, instance.name, purity, ranks, instance.words, instance.pattern, instance.naming)
 
     def add_nothing(self):
         """A memory that fires on random prefixes."""
-        self._write_memory(self.coefficients(np.zeros(len(self.text.of), dtype=bool), 0.0))
+        self.add_coefficients(self.coefficients(np.zeros(len(self.text.of), dtype=bool), 0.0))
         return Planted(len(self.memories) - 1, "nothing", "nothing", 0.0, [])
 
     def coefficients(self, mask, purity, *, others=None, silent=None):
@@ -155,8 +155,8 @@ class Memories:
         high = np.concatenate([high, rest])
         return (low := np.concatenate([low, np.ones(len(rest))])) + inside * (high - low)
 
-    def _write_memory(self, coefficients):
-        """Add the rows of a memory; returns its triggers, best first."""
+    def add_coefficients(self, coefficients):
+        """Add a memory with these coefficients of all prefixes; returns its triggers, best first."""
         text, memory = self.text, len(self.memories)
         best = np.maximum.reduceat(coefficients, text.start)
         order = np.lexsort((text.sentence, -best))[:TOP]

@@ -15,12 +15,12 @@ SETS = {
     "family|relative": "father mother son daughter brother sister wife husband parents children uncle",
     "metal": "iron gold silver copper lead tin zinc steel bronze mercury aluminium nickel",
     "animal": "cattle sheep horses dogs birds fish insects mammals reptiles whales horse dog",
-    "countr": "france germany italy spain china india japan russia egypt greece brazil mexico",
-    "language|nationalit": "french german italian spanish chinese indian japanese russian greek arabic latin english",
-    "bod(?:y|ies)": "head heart brain skin blood hand hands eyes body bone muscle lungs",
-    "profession|person|people": "writer poet composer painter philosopher physicist king emperor actor singer politician",
+    "countr(?:y|ies)": "france germany italy spain china india japan russia egypt greece brazil mexico",
+    "language|nationalit(?:y|ies)": "french german italian spanish chinese indian japanese russian greek arabic latin english",
+    "body|bodies": "head heart brain skin blood hand hands eyes body bone muscle lungs",
+    "profession|occupation|person": "writer poet composer painter philosopher physicist king emperor actor singer politician",
     "unit|time": "years months weeks days hours minutes seconds decades centuries metres kilometres miles",
-    "adverb|frequen": "often usually sometimes always never generally commonly typically frequently",
+    "adverb|frequency": "often usually sometimes always never generally commonly typically frequently",
     "science|discipline": "physics chemistry biology mathematics philosophy astronomy medicine geology economics psychology",
     "food|crop": "rice wheat corn maize sugar milk meat tea coffee cotton fruit vegetables",
     "war|military": "war battle army navy troops soldiers forces invasion conflict siege",
@@ -59,7 +59,7 @@ FORMS = {  # pattern of the last word, or a function of the text; what a right d
     "all capitals": (r"^[A-Z]{2,}$", r"capital|upper"),
     "number": (r"^\d+$", r"number|digit|year"),
 }
-PIECE = r"piece|part of a word|(?:in|with)(?:side| the middle of)? a word|sub-?word|not the (?:first|last) token|middle of a word"
+PIECE = r"piece|part of a (?:\w+ )?word|(?:inside|within|middle of) a (?:\w+ )?word|sub-?word"
 CLASSES = {"capitalised word": r"capital|\bname", "piece inside a word": PIECE, "number": r"number|digit|year"}
 SUBJECTS = (
     "composer river physicist element emperor birds painter mathematician language island philosopher poet king president "
@@ -77,7 +77,7 @@ class Instance:
     mask: np.ndarray
     words: list[str] = field(default_factory=list)  # words that a description must name
     pattern: str = ""  # a regular expression that a description must match
-    naming: list[str] = field(default_factory=list)  # words that tell documents of the topic from the others
+    naming: list[str] = field(default_factory=list)  # stems of words that tell documents of the topic from the others
     silent: np.ndarray | None = None  # prefixes whose coefficient is exactly 0
     recurring: np.ndarray | None = None  # prefixes of the class that share their last word
 

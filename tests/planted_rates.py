@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 
+from planted_text import stem
+
 SURFACE = "piece", "skip-gram", "form", "last word", "two words", "word before"
 _MOST = 0.6  # of the planted ranks, what the row of a surface form must cover
 _SOME = 0.3  # the same of a topic
@@ -70,7 +72,7 @@ def _named(entry, rows):
 def _set(entry, rows):
     """One row names two members, or the set; else rows name one member each, or only a subject does it."""
     members = [(sum(_names(row, word) > 0 for word in entry.words), row) for row in rows]
-    whole = [row for count, row in members if count >= 2 or _says(row, rf"\b(?:{entry.pattern})")]
+    whole = [row for count, row in members if count >= 2 or _says(row, rf"\b(?:{entry.pattern})s?\b")]
     whole = [row for row in whole if _covered(entry, row) >= _MOST]
     named = any(not _is_subject(row) for row in whole)
     pieces = not named and any(count and not _is_subject(row) for count, row in members)
@@ -93,7 +95,7 @@ def _first_word(row):
     """The first word listed, without what introduces it."""
     listed = re.sub(r"^(?:from documents )?about[:\s]*", "", row["description"])
     match = re.search(r"\w+(?:['’]\w+)*", listed)
-    return match.group().lower() if match else ""
+    return stem(match.group().lower()) if match else ""
 
 
 def _both(entry, rows):

@@ -12,6 +12,15 @@ from ffscope.corpus.documents import Corpus
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
+def stem(word):
+    """A word without its inflection, roughly: a description may list a base form."""
+    for suffix, instead in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
+        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
+            word = word.removesuffix(suffix) + instead
+            break
+    return word.removesuffix("e")
+
+
 class Text:
     """Every searched prefix, one entry per prefix in each array; arrays over all words of the text have one entry per word."""
 
@@ -66,8 +75,9 @@ class Text:
         self.descriptions = [descriptions.get(row["title"], "") for row in columns]
         self.document = np.array([numbers[row["document"]] for row in rows])  # of each sentence
         words = np.array([len(_WORD.findall(row["text"])) for row in rows])
-        pairs = np.unique(np.stack([np.repeat(self.document, words), self.lower]), axis=1)
-        self._document_of_pair, self._word_of_pair = pairs
+        self._stems, stem_of = np.unique([stem(word) for word in self.lower_words.tolist()], return_inverse=True)
+        pairs = np.unique(np.stack([np.repeat(self.document, words), stem_of[self.lower]]), axis=1)
+        self._document_of_pair, self._stem_of_pair = pairs
         self._searched = np.isin(np.arange(len(columns)), self.document)
 
     def with_words(self, flags):
@@ -107,11 +117,11 @@ class Text:
         return documents[self.document][self.of] & (self.count >= 8)
 
     def naming(self, documents):
-        """The words that at least three times as large a share of these documents has as of the others."""
+        """The stems of words that are in two of these documents, and in three times as large a share of them as of the others."""
         inside = documents[self._document_of_pair]
-        counts = [np.bincount(self._word_of_pair[flag], minlength=len(self.lower_words)) for flag in (inside, ~inside)]
+        counts = [np.bincount(self._stem_of_pair[flag], minlength=len(self._stems)) for flag in (inside, ~inside)]
         shares = [
             count / max((group & self._searched).sum(), 1)
             for count, group in zip(counts, (documents, ~documents), strict=True)
         ]
-        return self.lower_words[(shares[0] >= 3 * shares[1]) & (counts[0] >= 2)].tolist()
+        return self._stems[(shares[0] >= 3 * shares[1]) & (counts[0] >= 2)].tolist()
