@@ -70,13 +70,19 @@ def _named(entry, rows):
 
 
 def _set(entry, rows):
-    """One row names two members, or the set; else rows name one member each, or only a subject does it."""
+    """One row names two members, or the set, and covers most; else a row covers less, or names one member, or is a subject."""
     members = [(sum(_names(row, word) > 0 for word in entry.words), row) for row in rows]
-    whole = [row for count, row in members if count >= 2 or _says(row, rf"\b(?:{entry.pattern})s?\b")]
-    whole = [row for row in whole if _covered(entry, row) >= _MOST]
-    named = any(not _is_subject(row) for row in whole)
-    pieces = not named and any(count and not _is_subject(row) for count, row in members)
-    return {"found": named, "in pieces": pieces, "as a subject": not named and bool(whole)}
+    several = [row for count, row in members if count >= 2 or _says(row, rf"\b(?:{entry.pattern})s?\b")]
+    forms = [row for row in several if not _is_subject(row)]
+    named = any(_covered(entry, row) >= _MOST for row in forms)
+    single = any(count == 1 and not _is_subject(row) for count, row in members)
+    subject = any(_is_subject(row) and _covered(entry, row) >= _MOST for row in several)
+    return {
+        "found": named,
+        "a smaller set": bool(forms) and not named,
+        "in pieces": single and not forms,
+        "as a subject": subject and not named,
+    }
 
 
 def _finer(entry, rows):

@@ -58,10 +58,10 @@ def test_what_is_named_counts_as_found(folder):
         for entry in planted
         if entry.words
     ]
-    found = rates(planted, named)
+    measured = rates(planted, named)
     for kind in ("set", "skip-gram", "last word", "two words", "word before"):
-        assert found[kind]["found"] == 1, kind
-    assert found["surface"] == {"given a subject": 0.0, "n": 24}
+        assert measured[kind]["found"] == 1, kind
+    assert measured["surface"] == {"given a subject": 0.0, "n": 24}
     none = rates(planted, [])
     assert all(shares.get("found", 0) == 0 for shares in none.values())
     assert none["nothing"] == {"has a row": 0.0, "n": 5}
