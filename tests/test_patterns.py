@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +21,18 @@ from ffscope.analysis.patterns import find_patterns
 from ffscope.annotating.records import write
 from ffscope.cli import app
 from ffscope.errors import InputError, SourceError, StudyError
+from ffscope.patterns.bits import set_bits
 from ffscope.patterns.candidates import Rates, find_candidates
 from ffscope.patterns.clustering import RandomSets, cluster, unit_vectors
+from ffscope.patterns.conditional_background import ConditionalBackground
 from ffscope.patterns.describe import describe
+from ffscope.patterns.forms import SHALLOW
 from ffscope.patterns.pattern import Pattern, checked
 from ffscope.patterns.prefixes import read_prefixes, sample_sentences
-from ffscope.patterns.bits import set_bits
-from ffscope.patterns.forms import SHALLOW
 from ffscope.patterns.shallow import Triggers, find_shared
 from ffscope.patterns.significance import log_tail, log_tails
 from ffscope.patterns.topics import cluster_documents
+from ffscope.patterns.word_vectors import WordVectors
 from ffscope.patterns.words import CLASSES, Lexicon, words_of
 from ffscope.queries.memory import memory_page
 from ffscope.queries.patterns import pattern_examples
@@ -229,7 +232,8 @@ def test_descriptions_of_shared_forms_are_true_of_every_prefix(study):
     tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
     words = {row["sentence"]: row for row in pq.read_table(study.path("sentences.parquet")).to_pylist()}
     seen = 0
-    for memory, forms in find_shared(triggers, Rates(sample, SHALLOW)).items():
+    conditional = ConditionalBackground(sample, np.zeros((len(sample), 1), np.float32), 0)
+    for memory, forms in find_shared(triggers, Rates(sample, SHALLOW), conditional).items():
         for form in forms:
             rows = [int(i) for i in np.flatnonzero(triggers.memory == memory) if form.bits >> int(triggers.bit[i]) & 1]
             description = describe(form, prefixes, rows, tokens)
@@ -291,7 +295,7 @@ def test_linking_is_average_linkage():
 
 def test_random_sets_are_as_close_as_chance_says():
     generator = np.random.default_rng(2)
-    chance = RandomSets(unit_vectors(generator.normal(size=(3000, 16)) + 0.3), seed=0)
+    chance = RandomSets(unit_vectors(generator.normal(size=(3000, 16)) + 0.3), 0, np.arange(3000))
     rows = generator.integers(3000, size=(2000, 12))
     linked = cluster(chance.similarity(rows), np.ones((2000, 12), dtype=bool))
     whole, best = chance.p_values(linked, np.full(2000, 12))
@@ -303,11 +307,17 @@ def test_random_sets_are_as_close_as_chance_says():
 def test_documents_of_one_meaning_are_one_topic(study):
     table = pq.read_table(study.path("triggers.parquet")).slice(0, 1)
     _, sample = read_prefixes(study, table, sample_sentences(study, 0))
-    document = sample.sentences.document[sample.row]
+    sentences = sample.sentences
     generator = np.random.default_rng(0)
     centres = unit_vectors(generator.normal(size=(4, 12)))
-    vectors = unit_vectors(centres[document % 4] + 0.1 * generator.normal(size=(len(sample), 12)))
-    levels = cluster_documents(sample, vectors, int(document.max()) + 2, seed=0)
+    folds = sentences.lexicon.folded[sentences.words]
+    of_word = np.repeat(sentences.document % 4, np.diff(sentences.starts))
+    vectors = WordVectors(np.zeros((len(folds), 12), np.float32), np.ones(len(folds), bool), senses=True)
+    lexicon = Lexicon()  # every occurrence is a word of its own
+    lexicon.folded = np.arange(len(folds))
+    occurrences = replace(sentences, words=np.arange(len(folds)), lexicon=lexicon)
+    vectors.vectors[:] = unit_vectors(centres[of_word] + 0.1 * generator.normal(size=(len(folds), 12)))
+    levels = cluster_documents(occurrences, vectors, int(sentences.document.max()) + 2, seed=0)
     assert [len(np.unique(level[level >= 0])) for level in levels] == [8, 16, 32]
     for level in levels:
         assert level[-1] == -1  # nothing of it was read

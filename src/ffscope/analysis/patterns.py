@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ffscope.axes import Array
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.encoder import Encoder, check_folder, encoder_available, find_encoder
@@ -19,10 +20,11 @@ from ffscope.patterns.bits import set_bits
 from ffscope.patterns.candidates import Rates
 from ffscope.patterns.describe import describe, describe_set
 from ffscope.patterns.forms import SHALLOW
+from ffscope.patterns.near_misses import NearMisses
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
-from ffscope.patterns.prefixes import read_prefixes, sample_sentences
+from ffscope.patterns.prefixes import Prefixes, read_prefixes, sample_sentences
 from ffscope.patterns.semantic import Layer
-from ffscope.patterns.senses import Senses, WordSet, without_pieces
+from ffscope.patterns.senses import WordSet, without_pieces
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.table import TABLE, write_patterns
 from ffscope.patterns.word_vectors import WordVectors, encoder_vectors, model_vectors, no_vectors
@@ -34,6 +36,7 @@ from ffscope.study.folder import Study
 logger = logging.getLogger(__name__)
 
 _MOST_TRIGGERS = 60  # per memory: one bit for each in an integer
+_SELECTIVE = 0.2  # a memory that fires on fewer of the prefixes with a form fires only in some contexts
 _BLOCK = 4096  # memories processed at once: a layer of a mixture of experts may have 100,000
 
 
@@ -141,52 +144,73 @@ def _find_all(
     study: Study, table: pa.Table, meanings: Background, progress: ProgressCallback
 ) -> tuple[dict[Memory, list[Pattern]], dict[str, Any]]:
     """The patterns of every memory that has any, and how many prefixes they cover."""
-    rates, sample, senses = Rates(meanings.sample, SHALLOW), meanings.sample_statistics(), meanings.senses()
-    tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
-    layer, memory, rank = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
     patterns: dict[Memory, list[Pattern]] = {}
-    covered, blocks = 0, np.unique(np.stack([layer, memory // _BLOCK]), axis=1).T.tolist()
-    for done, (number, block) in enumerate(blocks):
+    covered, finder = 0, _Finder(study, table, meanings)
+    blocks = np.unique(np.stack([finder.layer, finder.memory // _BLOCK]), axis=1).T.tolist()
+    for done, (layer, block) in enumerate(blocks):
         progress(Progress("patterns", done, len(blocks), unit="blocks of memories"))
-        here = np.flatnonzero((layer == number) & (memory // _BLOCK == block))
-        first = block * _BLOCK
-        triggers = Triggers(meanings.prefixes.take(here), memory[here] - first, rank[here] - 1)
-        candidates = Layer(triggers, meanings.of(triggers.prefixes), sample)
-        for index, best in _best(candidates, find_shared(triggers, rates), senses, tokens):
-            patterns[Memory(number, first + index)] = best
+        for memory, best in finder.find(layer, block):
+            patterns[memory] = best
             covered += len({rank for pattern in best for rank in pattern.covers})
     progress(Progress("patterns", len(blocks), len(blocks), unit="blocks of memories"))
     return patterns, {"prefixes": len(table), "covered": covered}
 
 
-def _best(
-    layer: Layer, shared: dict[int, list[Shared]], senses: Senses, tokens: list[str]
-) -> Iterator[tuple[int, list[Pattern]]]:
-    """The patterns of every memory that has any, best first."""
-    sets = {
-        memory: [
-            word_set
-            for word_set in own
-            if not senses.is_explained(word_set, shared.get(memory, []), layer.sample.conditional)
-        ]
-        for memory, own in senses.find(layer.triggers).items()
-    }
-    semantic = layer.find(shared, sets)
-    for memory in sorted(shared.keys() | semantic.keys() | sets.keys()):
-        own_sets, forms = sets.get(memory, []), shared.get(memory, [])
-        whole_forms = without_pieces(forms, own_sets)
-        patterns = [
-            *(_set_pattern(word_set, forms, layer) for word_set in own_sets),
-            *(_shallow_pattern(form, layer, memory, tokens) for form in whole_forms),
-            *semantic.get(memory, []),
-        ]
-        if patterns:
-            yield memory, sorted(patterns, key=_order)[:MOST]
+class _Finder:
+    """Finds the patterns of memories, some of a layer at a time."""
+
+    def __init__(self, study: Study, table: pa.Table, meanings: Background) -> None:
+        self.meanings = meanings
+        self.layer, self.memory, self.rank = (table[name].to_numpy() for name in ("layer", "memory", "rank"))
+        self.tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
+        self.rates, self.sample = Rates(meanings.sample, SHALLOW), meanings.sample_statistics()
+        self.senses = meanings.senses()
+        self.near_misses = NearMisses(study, table, self.sample.conditional)
+
+    def find(self, layer: int, block: int) -> Iterator[tuple[Memory, list[Pattern]]]:
+        """The patterns of every memory of a block that has any, best first."""
+        here = np.flatnonzero((self.layer == layer) & (self.memory // _BLOCK == block))
+        first = block * _BLOCK
+        triggers = Triggers(self.meanings.prefixes.take(here), self.memory[here] - first, self.rank[here] - 1)
+        subjects = Layer(triggers, self.meanings.of(triggers.prefixes), self.sample)
+        shared = find_shared(triggers, self.rates, self.sample.conditional)
+        sets = self._sets(triggers, shared)
+        semantic = subjects.find(shared, sets)
+        for index in sorted(shared.keys() | semantic.keys() | sets.keys()):
+            memory, own_sets, forms = Memory(layer, first + index), sets.get(index, []), shared.get(index, [])
+            patterns = [
+                *(_set_pattern(word_set, forms, triggers) for word_set in own_sets),
+                *(
+                    self._shallow_pattern(form, triggers.prefixes, subjects.rows[index], memory)
+                    for form in without_pieces(forms, own_sets)
+                ),
+                *semantic.get(index, []),
+            ]
+            if patterns:
+                yield memory, sorted(patterns, key=_order)[:MOST]
+
+    def _sets(self, triggers: Triggers, shared: dict[int, list[Shared]]) -> dict[int, list[WordSet]]:
+        """The sets of related last words of each memory, without those that a coarse form explains."""
+        sets = {}
+        for memory, own in self.senses.find(triggers).items():
+            forms = shared.get(memory, [])
+            sets[memory] = [
+                word_set for word_set in own if not self.senses.is_explained(word_set, forms, self.sample.conditional)
+            ]
+        return sets
+
+    def _shallow_pattern(self, form: Shared, prefixes: Prefixes, rows: Array, memory: Memory) -> Pattern:
+        bits = set_bits(form.bits)
+        description = describe(form, prefixes, [int(rows[bit]) for bit in bits], self.tokens)
+        share = self.near_misses.firing_share(memory, form)
+        if share is not None and share < _SELECTIVE and not form.often:
+            description += ", in some contexts"
+        return Pattern("shallow", description, tuple(bit + 1 for bit in bits), form.p_value, share)
 
 
-def _set_pattern(word_set: WordSet, forms: list[Shared], layer: Layer) -> Pattern:
+def _set_pattern(word_set: WordSet, forms: list[Shared], triggers: Triggers) -> Pattern:
     """A set of last words; the lowest p-value of its words counts, if it is lower."""
-    lexicon = layer.triggers.prefixes.sentences.lexicon
+    lexicon = triggers.prefixes.sentences.lexicon
     inside = [form.p_value for form in forms if form.form.family == "words" and not form.bits & ~word_set.bits]
     covers = tuple(bit + 1 for bit in set_bits(word_set.bits))
     return Pattern("semantic", describe_set(word_set.words, lexicon), covers, min([word_set.p_value, *inside]))
@@ -195,13 +219,6 @@ def _set_pattern(word_set: WordSet, forms: list[Shared], layer: Layer) -> Patter
 def _order(pattern: Pattern) -> tuple[float, int]:
     """By p-value, then by descending support."""
     return pattern.p_value or 0.0, -pattern.support
-
-
-def _shallow_pattern(form: Shared, layer: Layer, memory: int, tokens: list[str]) -> Pattern:
-    bits = set_bits(form.bits)
-    members = [int(layer.rows[memory, bit]) for bit in bits]
-    description = describe(form, layer.triggers.prefixes, members, tokens)
-    return Pattern("shallow", description, tuple(bit + 1 for bit in bits), form.p_value)
 
 
 def run(work: Work) -> None:

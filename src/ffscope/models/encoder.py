@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from ffscope.axes import Array
+from ffscope.axes import Array, Float
 from ffscope.bundled import ENCODER
 from ffscope.errors import SourceError
 from ffscope.models.fingerprint import fingerprint
@@ -39,10 +40,13 @@ class Encoder:
         return fingerprint(self._model)
 
     def word_vectors(self, words: list[str]) -> Array:
-        """The mean over the last layer's vectors of each word, read alone; zeros for words that the tokenizer cannot read."""
+        """The mean input vector of each word's pieces, and the mean output vector of the word read alone.
+
+        The array is words × 2 × hidden. Words that the tokenizer cannot read have zeros.
+        """
         pieces = self._pieces(words)
         order = np.argsort([len(ids) for ids in pieces], kind="stable")
-        vectors = np.zeros((len(words), self._model.config.hidden_size), dtype=np.float32)
+        vectors = np.zeros((len(words), 2, self._model.config.hidden_size), dtype=np.float32)
         for first in range(0, len(order), _WORDS):
             batch = order[first : first + _WORDS]
             vectors[batch] = self._means([pieces[i] for i in batch])
@@ -52,10 +56,12 @@ class Encoder:
     def _means(self, pieces: list[list[int]]) -> Array:
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids, dtype=torch.long) for ids in pieces], batch_first=True)
         lengths = torch.tensor([len(ids) for ids in pieces])
-        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).to(self._model.device)
-        states = self._model(input_ids=ids.to(mask.device), attention_mask=mask.long()).last_hidden_state
-        means = torch.where(mask[:, :, None], states, 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
-        return means.float().cpu().numpy()
+        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        own = mask & ~torch.isin(ids, torch.tensor(self._tokenizer.all_special_ids))
+        ids, mask, own = (tensor.to(self._model.device) for tensor in (ids, mask, own))
+        output = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        inputs = self._model.get_input_embeddings()(ids)
+        return torch.stack([_mean(inputs, own), _mean(output, mask)], 1).float().cpu().numpy()
 
     def _pieces(self, words: list[str]) -> list[list[int]]:
         """The ids of the pieces of each word, with the encoder's special tokens."""
@@ -75,6 +81,11 @@ class Encoder:
 
     def _tokenize(self, words: list[str]) -> list[list[int]]:
         return self._tokenizer(words, truncation=True, max_length=_MAX_PIECES)["input_ids"] if words else []
+
+
+def _mean(states: Float[Tensor, "batch pos hidden"], mask: Tensor) -> Float[Tensor, "batch hidden"]:
+    """The mean over the positions of a mask; zeros where it has none."""
+    return torch.where(mask[:, :, None], states, 0.0).sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 def check_folder(folder: str) -> None:

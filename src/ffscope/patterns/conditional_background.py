@@ -21,7 +21,7 @@ class ConditionalBackground:
 
     def __init__(self, sample: Prefixes, vectors: Array, seed: int) -> None:
         self.sample, self.vectors, self.seed = sample, vectors, seed
-        self.nonzero = nonzero = np.abs(vectors).sum(1) > 0
+        self.nonzero = np.abs(vectors).sum(1) > 0
         folded = sample.sentences.lexicon.folded[sample.sentences.words]
         self._order = np.argsort(folded, kind="stable")
         self._sorted = folded[self._order]
@@ -30,23 +30,35 @@ class ConditionalBackground:
             if form.words:
                 continue
             owner, code = form.codes(sample)
-            owner, code = owner[nonzero[owner]], hashed(np.int64(number), code[nonzero[owner]].view(np.int64))
+            code = hashed(np.int64(number), code.view(np.int64))
             order = np.argsort(code, kind="stable")
             self._codes[form.name], self._rows[form.name] = code[order], owner[order]
 
-    def share(self, rows: Array, subject: Subject) -> float:
-        """The share of some prefixes of the sample that have a subject; 1 if there are too few of them."""
+    def share(self, rows: Array, subject: Subject, otherwise: float = 1.0) -> float:
+        """The share of some prefixes of the sample that have a subject; `otherwise` if there are too few of them."""
         if len(rows) < _FEWEST:
-            return 1.0
+            return otherwise
         number, form, code = subject
-        _, codes = form.codes(self.sample.take(rows))
-        hits = int((hashed(np.int64(number), codes.view(np.int64)) == np.uint64(code)).sum())
+        owner, codes = form.codes(self.sample.take(rows))
+        hits = len(np.unique(owner[hashed(np.int64(number), codes.view(np.int64)) == np.uint64(code)]))
         return (hits + 0.5) / (len(rows) + 1)
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences in the sample."""
+        return len(np.unique(self.sample.row))
+
+    def sentences_with(self, form: Form, code: int) -> int | None:
+        """The number of sentences of the sample with a prefix that has a form; None for forms that may occur anywhere."""
+        return None if form.words else len(np.unique(self.sample.row[self._with(form, code)]))
+
+    def _with(self, form: Form, code: int) -> Array:
+        number = np.uint64(code)
+        return self._rows[form.name][slice(*np.searchsorted(self._codes[form.name], [number, number + np.uint64(1)]))]
 
     def rows(self, form: Form, code: int, excluded: Array) -> Array:
         """Prefixes of the sample that have a form, from sentences other than `excluded`."""
-        number = np.uint64(code)
-        rows = self._rows[form.name][slice(*np.searchsorted(self._codes[form.name], [number, number + np.uint64(1)]))]
+        rows = self._with(form, code)
         rows = rows[~np.isin(self.sample.row[rows], excluded)]
         if len(rows) <= _MOST:
             return rows
@@ -76,7 +88,7 @@ class ConditionalBackground:
 
     def closeness_p_value(self, rows: Array, vectors: Array) -> float:
         """The p-value of how close `vectors` are, against random sets of these prefixes of the sample; 1 if there are too few."""
-        count = len(vectors)
+        rows, count = rows[self.nonzero[rows]], len(vectors)
         if len(rows) < max(_FEWEST, 2 * count):
             return 1.0
         generator = np.random.default_rng([self.seed, 6, len(rows)])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ffscope.axes import Array
+from ffscope.patterns.bits import set_bits
 from ffscope.patterns.forms import (
     DIGITS,
     EARLY,
@@ -66,8 +67,22 @@ def quoted(text: str) -> str:
 
 def describe(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[str]) -> str:
     """A shared form in words; `members` are the rows that have it, `tokens` the spellings of tokens."""
-    often = [_description(longer, prefixes, members, tokens).removeprefix("ends with ") for longer in shared.often]
-    return f"{_description(shared, prefixes, members, tokens)}{', often ' if often else ''}{', '.join(often)}"
+    description = _description(shared, prefixes, members, tokens)
+    always: list[str] = []
+    often: list[str] = []
+    for other in shared.often:
+        both = [row for row, bit in zip(members, set_bits(shared.bits), strict=True) if other.bits >> bit & 1]
+        (always if len(both) == len(members) else often).append(_phrase(other, prefixes, both, tokens))
+    description += "".join(f" {phrase}" if phrase.startswith("after") else f", {phrase}" for phrase in always)
+    return f"{description}, often {', '.join(often)}" if often else description
+
+
+def _phrase(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list[str]) -> str:
+    """A form in words that follow the description of another form."""
+    description = _description(shared, prefixes, members, tokens)
+    if description.startswith("ends "):
+        return description.removeprefix("ends ").removeprefix("with ")
+    return f"after {description.removesuffix(' stands before the last word')}"
 
 
 def describe_set(words: Sequence[int], lexicon: Lexicon) -> str:

@@ -192,7 +192,20 @@ class Form:
         """Whether many different words have it, so that a word may recur within it."""
         return self.family in ("shape", "affix")
 
+    @property
+    def place(self) -> str:
+        """The part of a prefix that it is about: the last word, the word before it, or more of its text."""
+        if self.family == "context" or self.name.endswith("before"):
+            return "before" if self.name in _WORD_BEFORE else "text"
+        return "text" if "position" in self.name or len(self.fixes) > 1 else "last"
 
+    def combines(self, other: "Form") -> bool:
+        """Whether the two say something together that no form says: a class of the last word after a given word, for example."""
+        lexical = [form.family == "words" or bool(form.fixes) for form in (self, other)]
+        return {self.place, other.place} == {"last", "before"} and not all(lexical)
+
+
+_WORD_BEFORE = ("1 before", "lemma before", "class before", *(f"ending {length} before" for length in ENDINGS))
 # Of two equivalent forms, the earlier is preferred. Texts on one subject share words that occur anywhere, so such a form counts
 # as a surface form only if many of the prefixes have it.
 SHALLOW = (

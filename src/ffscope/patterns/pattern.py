@@ -19,6 +19,9 @@ class Pattern:
     description: str
     covers: tuple[int, ...]
     p_value: float | None = None  # None for a person's pattern
+    firing_share: float | None = (
+        None  # of a surface form: at most this share of all prefixes with it trigger the memory
+    )
     detection: float | None = None  # of a language model's label: its balanced accuracy on triggers and random prefixes
 
     @property

@@ -14,8 +14,9 @@ from ffscope.patterns.shallow import Shared, Triggers
 from ffscope.patterns.word_vectors import WordVectors
 
 LEVEL = 0.001  # the probability that random last words are a set
+_LEVEL_RECURRING = 0.005  # the same for words that recur, of which random prefixes have hardly any
 _EXPLAINED = 0.8  # the share of a set that must have a coarse form for the set to be compared with words of that form
-_DOMINANT = 0.5  # the share of a set from which one of its words is reported as well
+_DOMINANT = 0.6  # the share of a set that one word may have at most; beyond, the memory is about that word
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class Senses:
         for content in (True, False):
             ends = {memory: self._chosen(own, content=content) for memory, own in every.items()}
             recurring = {memory: self._chosen(own, content=content, least=2) for memory, own in ends.items()}
-            closest = self._closest(ends, ends, content=content), self._closest(recurring, ends, content=content)
+            closest = [
+                self._closest(tested, ends, content=content, level=level)
+                for tested, level in ((ends, LEVEL), (recurring, _LEVEL_RECURRING))
+            ]
             for memory in closest[0].keys() | closest[1].keys():
                 largest = [own[memory] for own in closest if memory in own]
                 sets.setdefault(memory, []).append(max(largest, key=lambda own: own.bits.bit_count()))
@@ -92,7 +96,9 @@ class Senses:
         chosen = [i for i, words in enumerate(ends.words) if len(words) >= least and self.content[words[0]] == content]
         return _Ends([ends.words[i] for i in chosen], [ends.bits[i] for i in chosen])
 
-    def _closest(self, tested: dict[int, _Ends], ends: dict[int, _Ends], *, content: bool) -> dict[int, WordSet]:
+    def _closest(
+        self, tested: dict[int, _Ends], ends: dict[int, _Ends], *, content: bool, level: float
+    ) -> dict[int, WordSet]:
         memories = [memory for memory, own in tested.items() if len(own.words) >= LEAST]
         random_sets = self.random_sets[content]
         if not memories or not len(random_sets.pool):
@@ -107,10 +113,12 @@ class Senses:
         clusters = cluster(chosen @ chosen.transpose(0, 2, 1), active)
         _, p_values = random_sets.p_values(clusters, active.sum(1))
         sets = {}
-        for row in np.flatnonzero(p_values <= LEVEL / 2).tolist():
+        for row in np.flatnonzero(p_values <= level).tolist():
             core, own = folds[row][set_bits(int(clusters.bits[row]))], ends[memories[row]]
             members = self._members(core, own, random_sets)
-            sets[memories[row]] = _word_set(own, members, p_values[row], int(active[row].sum()))
+            word_set = _word_set(own, members, p_values[row], int(active[row].sum()))
+            if max(own.bits[i].bit_count() for i in members) <= _DOMINANT * word_set.bits.bit_count():
+                sets[memories[row]] = word_set
         return sets
 
     def _members(self, core: Array, ends: _Ends, random_sets: RandomSets) -> Array:
@@ -122,9 +130,12 @@ class Senses:
         return np.flatnonzero(inside | (mean > random_sets.joining_bound(len(core))))
 
     def is_explained(self, word_set: WordSet, forms: list[Shared], conditional: ConditionalBackground) -> bool:
-        """Whether random words with a coarse form that nearly all of these words have would be as close."""
+        """Whether random words with a coarse form or a last token that nearly all of these words have would be as close."""
         for form in forms:
-            if not form.form.coarse or (form.bits & word_set.bits).bit_count() < _EXPLAINED * word_set.bits.bit_count():
+            if (
+                not (form.form.coarse or form.form.name == "token")
+                or (form.bits & word_set.bits).bit_count() < _EXPLAINED * word_set.bits.bit_count()
+            ):
                 continue
             content = bool(self.content[word_set.words[0]])
             key = form.form.name, form.code, content
@@ -142,8 +153,7 @@ class Senses:
 
 
 def without_pieces(forms: list[Shared], sets: list[WordSet]) -> list[Shared]:
-    """The forms without the single words of a set, unless half of its prefixes end with one word, and without the coarse
-    forms that its words happen to have."""
+    """The forms without the single words of a set, and without the coarse forms that its words happen to have."""
     return [form for form in forms if not any(_is_piece(form, word_set.bits) for word_set in sets)]
 
 
@@ -151,7 +161,7 @@ def _is_piece(form: Shared, of: int) -> bool:
     count, inside = form.bits.bit_count(), (form.bits & of).bit_count()
     if form.form.coarse:
         return inside >= _EXPLAINED * count
-    return form.form.family == "words" and inside == count and count < _DOMINANT * of.bit_count()
+    return form.form.family == "words" and inside == count
 
 
 def _word_set(ends: _Ends, members: Array, p_value: float, tried: int) -> WordSet:

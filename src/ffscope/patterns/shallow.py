@@ -9,6 +9,7 @@ import numpy as np
 
 from ffscope.axes import Array
 from ffscope.patterns.candidates import Candidates, Rates, find_candidates
+from ffscope.patterns.conditional_background import ConditionalBackground
 from ffscope.patterns.forms import CLASS_OF, FAMILIES, SHALLOW, Form
 from ffscope.patterns.pattern import LEAST, MOST
 from ffscope.patterns.prefixes import Prefixes
@@ -16,6 +17,7 @@ from ffscope.patterns.significance import SMALLEST, log_tail, log_tails
 
 LEVEL = 0.01  # the probability that random prefixes get any shallow pattern
 _MOST_OF = 0.6
+_ASSOCIATED = 10.0  # how many times its rate a form may have given another one, where the sample cannot tell
 _OFTEN = 2  # longer word sequences that are named
 _FURTHEST = 4  # words before the last that a form may determine
 # Forms of the same prefixes are equivalent unless one is this many times as frequent as the other.
@@ -38,6 +40,17 @@ class Triggers:
         bits = np.zeros(memories, dtype=np.uint64)
         np.bitwise_or.at(bits, self.memory[first], np.left_shift(np.uint64(1), self.bit[first].astype(np.uint64)))
         return bits
+
+    @cached_property
+    def _by_memory(self) -> tuple[Array, Array]:
+        order = np.argsort(self.memory, kind="stable")
+        memories = int(self.memory.max(initial=-1)) + 1
+        return order, np.searchsorted(self.memory[order], np.arange(memories + 1))
+
+    def sentences(self, memory: int) -> Array:
+        """The rows of the sentences of a memory's triggers."""
+        order, starts = self._by_memory
+        return self.prefixes.row[order[starts[memory] : starts[memory + 1]]]
 
     def lengths(self, words: int, width: int) -> Array:
         """The number of positions for a sequence of `words` words in each prefix, by memory and bit."""
@@ -63,10 +76,10 @@ class Shared:
     example: int
     closest: tuple[Form, int]
     apart: int
-    often: tuple["Shared", ...] = ()  # longer sequences that some of these end with, more often than by chance
+    often: tuple["Shared", ...] = ()  # what more of these prefixes have than others with the form
 
 
-def find_shared(triggers: Triggers, rates: Rates) -> dict[int, list[Shared]]:
+def find_shared(triggers: Triggers, rates: Rates, conditional: ConditionalBackground) -> dict[int, list[Shared]]:
     """The shared surface forms of every memory that has any, best first."""
     candidates = find_candidates(triggers.prefixes, triggers.memory, triggers.bit, SHALLOW, least=LEAST)
     tested = triggers.tested
@@ -82,7 +95,17 @@ def find_shared(triggers: Triggers, rates: Rates) -> dict[int, list[Shared]]:
     fixed = np.zeros((len(candidates.memory), _FURTHEST + 1), dtype=bool)
     fixed[chosen] = _fixed(triggers.prefixes, candidates, chosen)
     return {
-        memory: _Selection(candidates, rows, chance, correction, expected, int(tested[memory]), fixed[rows]).shared()
+        memory: _Selection(
+            candidates,
+            rows,
+            chance,
+            correction,
+            expected,
+            int(tested[memory]),
+            fixed[rows],
+            conditional,
+            triggers.sentences(memory),
+        ).shared()
         for memory, rows in _runs(candidates.memory[chosen], chosen)
     }
 
@@ -127,7 +150,10 @@ class _Selection:
         expected: Array,
         tested: int,
         fixed: Array,
+        conditional: ConditionalBackground,
+        sentences: Array,
     ) -> None:
+        self.conditional, self.sentences = conditional, sentences
         self.candidates, self.rows, self.tested, self.fixed = candidates, rows, tested, fixed
         self.bits = [int(bits) for bits in candidates.bits[rows]]
         self.rate, self.logs, self.correction = (values[rows].tolist() for values in (expected, chance, correction))
@@ -139,9 +165,9 @@ class _Selection:
         picked += self._finer(picked)
         longer = {i: self._longer(i) for i in picked}
         nested = {j for i in picked for j in longer[i]}
-        return [
-            self._described(i, tuple(self._described(j) for j in longer[i][:_OFTEN])) for i in picked if i not in nested
-        ]
+        kept = [i for i in picked if i not in nested]
+        often = {i: [*longer[i][:_OFTEN], *self._elsewhere(i)] for i in kept}
+        return [self._described(i, tuple(self._described(j) for j in often[i])) for i in kept]
 
     def _greedy(self) -> list[int]:
         picked: list[int] = []
@@ -207,6 +233,29 @@ class _Selection:
                 used |= own
                 longer.append(j)
         return longer
+
+    def _elsewhere(self, chosen: int) -> list[int]:
+        """What most prefixes of a chosen form have in the last word or the one before it, but few other prefixes with the form."""
+        form, bits = self.forms[chosen], self.bits[chosen]
+        others = [
+            j
+            for j, other in enumerate(self.forms)
+            if form.combines(other) and (self.bits[j] & bits).bit_count() >= _MOST_OF * bits.bit_count()
+        ]
+        if not others:
+            return []
+        rows = self.conditional.rows(form, int(self.candidates.code[self.rows[chosen]]), self.sentences)
+        p_values = {j: self._log_p_given(j, bits, rows) for j in others}
+        significant = [j for j in others if p_values[j] <= log(LEVEL)]
+        # A word says more than its ending, which a few more of the prefixes may have.
+        return sorted(significant, key=lambda j: (self.forms[j].family == "affix", p_values[j]))[:1]
+
+    def _log_p_given(self, i: int, bits: int, rows: Array) -> float:
+        """The corrected log-probability that prefixes of a form have another one by chance; `rows` of the sample have the form."""
+        row = self.rows[i]
+        subject = int(self.candidates.form[row]), self.forms[i], int(self.candidates.code[row])
+        hits, otherwise = (self.bits[i] & bits).bit_count(), min(_ASSOCIATED * self.rate[i], 1.0)
+        return log_tail(bits.bit_count(), hits, self.conditional.share(rows, subject, otherwise)) + self.correction[i]
 
     def _described(self, i: int, often: tuple[Shared, ...] = ()) -> Shared:
         row, p_value = self.rows[i], exp(max(min(self.logs[i] + self.correction[i], 0.0), log(SMALLEST)))

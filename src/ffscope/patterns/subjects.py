@@ -16,6 +16,7 @@ from ffscope.study.folder import Study
 _PRIOR = 500.0  # pseudo-counts: content words of the corpus that are added to every group
 _NAMED = 3  # words that describe a group
 _OCCURRENCES = 5  # of a word in the sample for it to name a subject
+_EXAMINED = 20  # words from which inflections of one word are removed
 _OWN = 0.1  # the similarity that a word of the prefixes themselves has ahead of other words
 
 
@@ -77,17 +78,18 @@ class SubjectWords:
         counted[rows] = True
         words = sample.sentences.words[np.repeat(counted, np.diff(sample.sentences.starts))]
         words = words[lexicon.content[words]]
-        self.lexicon, self.vectors = lexicon, vectors.vectors
+        self.lexicon = lexicon
         self.counts = np.bincount(lexicon.folded[words], minlength=len(lexicon.folds)).astype(np.float64)
-        self.named = np.flatnonzero((self.counts >= _OCCURRENCES) & (np.abs(self.vectors).sum(1) > 0))
+        self.named = np.flatnonzero((self.counts >= _OCCURRENCES) & vectors.counted)
+        self.vectors = vectors.vectors[self.named]
 
     def describe(self, prefixes: Prefixes, centre: Array) -> str:
         """The words that name the subject of some prefixes, given the sum of their vectors."""
         words, count = self._words_of(prefixes)
         if np.abs(centre).sum() > 0 and len(self.named):
-            score = self.vectors[self.named] @ centre / max(float(np.linalg.norm(centre)), 1e-9)
-            own = np.isin(self.named, words)
-            order = self.named[np.argsort(-(score + _OWN * own), kind="stable")]
+            score = self.vectors @ centre / max(float(np.linalg.norm(centre)), 1e-9)
+            score[np.searchsorted(self.named, words[np.isin(words, self.named)])] += _OWN
+            order = self.named[np.argsort(-score, kind="stable")[:_EXAMINED]]
         else:
             order = words[np.argsort(-self._log_odds(words, count), kind="stable")]
         _, first = np.unique(self.lexicon.lemma_folds[order], return_index=True)  # one inflection of each word

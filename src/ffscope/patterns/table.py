@@ -58,4 +58,5 @@ def _row(annotator: str, memory: Memory, number: int, pattern: Pattern) -> dict[
         "p_value": pattern.p_value,
         "annotator": annotator,
         "detection": pattern.detection,
+        "firing_share": pattern.firing_share,
     }

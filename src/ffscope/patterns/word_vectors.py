@@ -26,6 +26,7 @@ from ffscope.study.folder import Study
 _TOKENS = 4096  # per batch
 _WIDTH = 384  # the most dimensions of a vector
 _GIANT = 4.0  # a dimension that varies more than this many times as much as the median is scaled down to it
+_PREFIXES = 8192  # whose words are gathered at once
 _WORD_SENTENCES = 4000  # from which the studied model's word vectors are computed
 _WORDS = 20_000  # the most frequent words are read; the others are nearly all names and misspellings
 PIECE = 4096  # words that are read before their vectors are saved
@@ -43,26 +44,17 @@ class WordVectors:
 
     def of_prefixes(self, prefixes: Prefixes) -> Array:
         """The mean over the content words before the last of each prefix; zeros if there are none."""
-        sentences = prefixes.sentences
-        order = np.argsort(prefixes.row, kind="stable")
         means = np.zeros((len(prefixes), self.vectors.shape[1]), dtype=np.float32)
-        for start in range(0, len(order), 2**16):
-            chosen = order[start : start + 2**16]
-            means[chosen] = self._means(sentences, prefixes.take(chosen))
+        for start in range(0, len(prefixes), _PREFIXES):
+            chosen = np.arange(start, min(start + _PREFIXES, len(prefixes)))
+            owner, place = prefixes.take(chosen).words_before_last()
+            words = prefixes.sentences.lexicon.folded[prefixes.sentences.words[place]]
+            owner, words = owner[self.counted[words]], words[self.counted[words]]
+            first = np.flatnonzero(np.diff(owner, prepend=-1))  # the first word of each prefix that has any
+            if len(first):
+                sums = np.add.reduceat(self.vectors[words], first)
+                means[start + owner[first]] = sums / np.diff(first, append=len(words))[:, None]
         return means
-
-    def _means(self, sentences: Sentences, prefixes: Prefixes) -> Array:
-        rows, of_row = np.unique(prefixes.row, return_inverse=True)
-        lengths = np.diff(sentences.starts)[rows]
-        first = np.concatenate([[0], np.cumsum(lengths)])
-        place = np.repeat(sentences.starts[rows] - first[:-1], lengths) + np.arange(first[-1])
-        words = sentences.lexicon.folded[sentences.words[place]]
-        counted = self.counted[words]
-        sums = np.zeros((len(words) + 1, self.vectors.shape[1]), dtype=np.float32)
-        np.cumsum(np.where(counted[:, None], self.vectors[words], 0), axis=0, out=sums[1:])
-        count = np.concatenate([[0], np.cumsum(counted)])
-        low, high = first[of_row], first[of_row] + prefixes.last
-        return (sums[high] - sums[low]) / np.maximum(count[high] - count[low], 1)[:, None]
 
 
 def no_vectors(lexicon: Lexicon) -> WordVectors:
@@ -83,7 +75,9 @@ def encoder_vectors(encoder: Encoder, prefixes: Prefixes, saved: Saved, progress
         spelt = [spelling[word] for word in words[start : start + PIECE].tolist()]
         pieces.append(saved(f"words-{start:08}.npy", lambda spelt=spelt: encoder.word_vectors(spelt)))  # type: ignore[misc]
     progress(Progress("patterns: reading words", len(words), len(words), unit="words"))
-    return _projected(lexicon, words, np.concatenate(pieces) if pieces else np.zeros((0, 1)), senses=True)
+    vectors = np.concatenate(pieces) if pieces else np.zeros((0, 2, 1))
+    inputs, outputs = _comparable(vectors[:, 0]), _comparable(vectors[:, 1])
+    return _projected(lexicon, words, np.concatenate([inputs, outputs], 1), senses=True)
 
 
 def model_vectors(model: MemoryModel, study: Study, sample: Prefixes, *, seed: int) -> WordVectors:
@@ -103,7 +97,7 @@ def model_vectors(model: MemoryModel, study: Study, sample: Prefixes, *, seed: i
             np.add.at(count, words, 1)
     occurring = np.flatnonzero(count)
     means = vectors[occurring] / count[occurring, None]
-    return _projected(lexicon, occurring, means, senses=False)
+    return _projected(lexicon, occurring, _comparable(means), senses=False)
 
 
 def _frequent_spellings(lexicon: Lexicon, sentences: Sentences) -> list[str]:
@@ -116,16 +110,23 @@ def _frequent_spellings(lexicon: Lexicon, sentences: Sentences) -> list[str]:
     return spelling
 
 
+def _comparable(vectors: Array) -> Array:
+    """Centred unit vectors, after scaling down the giant dimensions that some models have."""
+    if not len(vectors):
+        return vectors
+    spread = np.maximum(vectors.std(0), 1e-9)
+    return unit_vectors((vectors - vectors.mean(0)) / np.maximum(spread / (_GIANT * np.median(spread)), 1.0))
+
+
 def _projected(lexicon: Lexicon, words: Array, originals: Array, *, senses: bool) -> WordVectors:
-    """Unit vectors on the main directions of some words, after scaling down the giant dimensions that some models have."""
+    """The vectors of some words, on their main directions."""
     if len(words) < 2:
         return no_vectors(lexicon)
-    spread = np.maximum(originals.std(0), 1e-9)
-    scaled = (originals - originals.mean(0)) / np.maximum(spread / (_GIANT * np.median(spread)), 1.0)
-    _, directions = np.linalg.eigh((scaled.T @ scaled).astype(np.float64))
-    projected = scaled @ directions[:, -_WIDTH:].astype(np.float32)
-    vectors = np.zeros((len(lexicon.folds), projected.shape[1]), dtype=np.float32)
-    vectors[words] = unit_vectors(projected)
+    if originals.shape[1] > _WIDTH:
+        _, directions = np.linalg.eigh((originals.T @ originals).astype(np.float64))
+        originals = originals @ directions[:, -_WIDTH:].astype(np.float32)
+    vectors = np.zeros((len(lexicon.folds), originals.shape[1]), dtype=np.float32)
+    vectors[words] = unit_vectors(originals)
     counted = np.zeros(len(lexicon.folds), dtype=bool)
     counted[words] = lexicon.content_folds[words]
     return WordVectors(vectors, counted, senses)

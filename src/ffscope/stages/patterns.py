@@ -51,6 +51,7 @@ STAGE = Stage(
                 Column("p_value", DOUBLE),
                 Column("annotator", TEXT, "`machine`, `llm:MODEL`"),
                 Column("detection", REAL, "of labels by language models, else null"),
+                Column("firing_share", REAL, "of surface forms, else null"),
             ),
         ),
     ),
