@@ -36,7 +36,7 @@ from ffscope.study.folder import Study
 logger = logging.getLogger(__name__)
 
 _MOST_TRIGGERS = 60  # per memory: one bit for each in an integer
-_SELECTIVE = 0.2  # a memory that fires on fewer of the prefixes with a form fires only in some contexts
+_SELECTIVE = 0.5  # a memory that fires on at most this share of the prefixes with a form fires only in some contexts
 _BLOCK = 4096  # memories processed at once: a layer of a mixture of experts may have 100,000
 
 
@@ -203,7 +203,7 @@ class _Finder:
         bits = set_bits(form.bits)
         description = describe(form, prefixes, [int(rows[bit]) for bit in bits], self.tokens)
         share = self.near_misses.firing_share(memory, form)
-        if share is not None and share < _SELECTIVE and not form.often:
+        if share is not None and share <= _SELECTIVE and not form.often:
             description += ", in some contexts"
         return Pattern("shallow", description, tuple(bit + 1 for bit in bits), form.p_value, share)
 
