@@ -19,6 +19,7 @@ from ffscope.patterns.background import Background
 from ffscope.patterns.bits import set_bits
 from ffscope.patterns.candidates import Rates
 from ffscope.patterns.describe import describe, describe_set
+from ffscope.patterns.embed_words import encoder_vectors, model_vectors
 from ffscope.patterns.forms import SHALLOW
 from ffscope.patterns.near_misses import NearMisses
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
@@ -27,7 +28,7 @@ from ffscope.patterns.semantic import Layer
 from ffscope.patterns.senses import WordSet, without_pieces
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.table import TABLE, write_patterns
-from ffscope.patterns.word_vectors import WordVectors, encoder_vectors, model_vectors, no_vectors
+from ffscope.patterns.word_vectors import WordVectors, no_vectors
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.stages.patterns import PatternOptions
 from ffscope.stages.stage import Work
