@@ -20,7 +20,7 @@ from ffscope.patterns.word_vectors import WordVectors
 from ffscope.study.folder import Study
 from ffscope.study.resumable import ResumableFolder
 
-_EMBEDDED = 200_000  # prefixes of the sample that have a vector
+_EMBEDDED = 150_000  # prefixes of the sample that have a vector
 _BINS = 7  # of the lengths of prefixes: powers of two
 _LEAST_CONTENT = 2  # content words that a prefix needs: those with fewer are similar only because they say little
 

@@ -24,7 +24,7 @@ from ffscope.study.folder import Study
 
 _TOKENS = 4096  # per batch
 _WORD_SENTENCES = 4000  # from which the studied model's word vectors are computed
-_WORDS = 20_000  # the most frequent words are read; the others are nearly all names and misspellings
+_WORDS = 15_000  # the most frequent words are read; the others are nearly all names and misspellings
 _PIECE = 4096  # words that are read before their vectors are saved
 
 Saved = Callable[[str, Callable[[], Array]], Array]  # computes an array, or loads it if it was saved under this name
