@@ -26,6 +26,7 @@ from ffscope.tokens import visible
 
 _LONGEST = 40
 _IN_SET = 5  # words of a set that are named
+_INFLECTIONS = 3  # of one word that are named
 _ORDINALS = dict(
     enumerate(["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"], 1)
 )
@@ -167,8 +168,9 @@ def _words(prefixes: Prefixes, row: int, start: int, stop: int) -> str:
 
 def _inflections(prefixes: Prefixes, words: Array, separator: str = ", ") -> str:
     forms, counts = np.unique(prefixes.sentences.lexicon.folded[words], return_counts=True)
-    frequent = forms[np.argsort(-counts, kind="stable")][:3]
-    return separator.join(quoted(prefixes.sentences.lexicon.folds[form]) for form in frequent)
+    frequent = forms[np.argsort(-counts, kind="stable")][:_INFLECTIONS]
+    listed = separator.join(quoted(prefixes.sentences.lexicon.folds[form]) for form in frequent)
+    return f"{listed} or another form" if len(forms) > _INFLECTIONS else listed
 
 
 def words_within(shared: Shared, prefixes: Prefixes) -> Array:
