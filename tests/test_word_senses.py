@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from ffscope.patterns import word_vectors
-from ffscope.patterns.candidates import find_candidates
+from ffscope.patterns.candidates import Rates, find_candidates
 from ffscope.patterns.clustering import RandomSets, unit_vectors
 from ffscope.patterns.conditional_background import ConditionalBackground
 from ffscope.patterns.forms import SHALLOW
+from ffscope.patterns.semantic import Group, Layer, Sample, _merged
 from ffscope.patterns.senses import Senses, WordSet, without_pieces
 from ffscope.patterns.shallow import Shared, Triggers
-from ffscope.patterns.subjects import SubjectWords
+from ffscope.patterns.subjects import Documents, SubjectWords
 from ffscope.patterns.word_vectors import WordVectors, no_vectors
 from word_prefixes import fold, prefixes_from
 
@@ -306,3 +307,23 @@ def test_without_vectors_a_subject_is_named_by_typical_words():
     here, there = 8 + mean, 308 + mean
     plain = math.log(here / (count.sum() + 500 - here)) - math.log(there / (total + 500 - there))
     assert odds[word] == pytest.approx(plain / math.sqrt(1 / here + 1 / there))
+
+
+def test_a_group_that_grew_beyond_one_document_is_not_named_after_it():
+    texts = [["the", "glacier", "and", "a", "moraine", "were", "there"]] * 12
+    prefixes = prefixes_from(texts, documents=[*range(1, 9), 0, 0, 0, 0])
+    documents = Documents(np.full(9, -1), [], [f"title {number}" for number in range(9)], [])
+    zero = np.zeros((12, 1), dtype=np.float32)
+    sample = Sample(
+        Rates(prefixes, documents.forms()),
+        documents,
+        SubjectWords(prefixes, no_vectors(prefixes.sentences.lexicon)),
+        RandomSets(zero, 0, np.arange(12)),
+        ConditionalBackground(prefixes, zero, 0),
+    )
+    layer = Layer(Triggers(prefixes, np.zeros(12, dtype=int), np.arange(12)), zero, sample)
+    document = Group(0b1111 << 8, 1e-9, "document", 8)
+    assert layer._description(0, document) == "from one document, “title 0”"
+    (merged,) = _merged([document, Group((1 << 12) - 1, 1e-4, "words")])
+    assert merged.bits == (1 << 12) - 1
+    assert layer._description(0, merged).startswith("about: ")

@@ -244,7 +244,7 @@ class Layer:
         bits = set_bits(group.bits)
         rows, documents = np.array([int(self.rows[memory, bit]) for bit in bits]), self.sample.documents
         prefixes = self.triggers.prefixes.take(rows)
-        if group.test == "document" or len(np.unique(prefixes.sentences.document[prefixes.row])) == 1:
+        if len(np.unique(prefixes.sentences.document[prefixes.row])) == 1:
             return f"from {documents.title(prefixes, 0)}"
         embedded = [bit for bit in bits if int(self.has_whole[memory]) >> bit & 1]
         words = self.sample.words.describe(prefixes, self.whole[memory, embedded].sum(0))
