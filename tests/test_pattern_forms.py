@@ -14,12 +14,13 @@ import simplemma
 from ffscope.corpus.documents import Corpus
 from ffscope.patterns.candidates import find_candidates
 from ffscope.patterns.describe import describe
-from ffscope.patterns.forms import CONTENT, SHALLOW
+from ffscope.patterns.forms import CONTENT, SHALLOW, form_code
 from ffscope.patterns.lemmas import lemmatize
 from ffscope.patterns.prefixes import read_prefixes, sample_sentences
 from ffscope.patterns.shallow import Shared
 from ffscope.patterns.words import BEGINNINGS, ENDINGS, Lexicon
 from planted import by_hand, make_tokenizer, prefixes_of
+from word_prefixes import prefixes_from
 
 # Words of the Latin script; the real pattern knows all scripts.
 WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+(?:['’]\w+)*|([^\w\s])\1*")
@@ -330,6 +331,39 @@ def test_descriptions_are_true_of_every_prefix(study, sample, plain):
         for row in members:
             assert is_true(description, plain[rows[row]]), (form.name, description, plain[rows[row]])
     assert names.keys() == PLAIN.keys()
+
+
+def test_forms_that_go_with_another_are_named_after_it():
+    prefixes = prefixes_from(
+        [["once", "in", "the", "old", "castle"]] * 4 + [["once", "in", "the", "new", "castle"]] * 2
+    )
+    forms = {form.name: form for form in SHALLOW}
+
+    def shared(name, bits=0b111111, often=()):
+        form = forms[name]
+        owner, codes = form.codes(prefixes)
+        code = int(form_code(form, codes)[owner.tolist().index(0)])
+        return Shared(form, code, bits, 0.0, 0.0, 0, (form, code), bits, often)
+
+    def described(name, *others):
+        return describe(shared(name, often=others), prefixes, list(range(6)), [])
+
+    some = 0b1111
+    assert described("last word", shared("last two words", some)) == "ends with “castle”, often “old castle”"
+    assert (
+        described("1 before", shared("pair 1 before", some))
+        == "“old” stands before the last word, often after “the old”"
+    )
+    assert (
+        described("2 before", shared("pair 2 before", some))
+        == "“the” stands third from the end, often “in the” third from the end"
+    )
+    assert described("last word", shared("skip-gram", some)).startswith("ends with “castle”, often “")
+    assert described("ending 3", shared("1 before")) == "ends with a word in “-tle” after “old”"
+    assert described("1 before", shared("ending 3")) == "ends with a word in “-tle” after “old”"
+    assert (
+        described("1 before", shared("ending 3", some)) == "“old” stands before the last word, often a word in “-tle”"
+    )
 
 
 def test_endings_are_compared_in_every_script():
