@@ -15,6 +15,7 @@ from ffscope.patterns.semantic import Group, Layer, Sample, _merged
 from ffscope.patterns.senses import Senses, WordSet, without_pieces
 from ffscope.patterns.shallow import Shared, Triggers
 from ffscope.patterns.subjects import Documents, SubjectWords
+from ffscope.patterns.topics import cluster_documents
 from ffscope.patterns.word_vectors import WordVectors, no_vectors
 from word_prefixes import fold, prefixes_from
 
@@ -327,3 +328,10 @@ def test_a_group_that_grew_beyond_one_document_is_not_named_after_it():
     (merged,) = _merged([document, Group((1 << 12) - 1, 1e-4, "words")])
     assert merged.bits == (1 << 12) - 1
     assert layer._description(0, merged).startswith("about: ")
+
+
+def test_documents_without_vectors_have_no_topics():
+    prefixes = prefixes_from([["the", "of"], ["glacier", "end"]])
+    vectors = np.zeros((len(prefixes.sentences.lexicon.folds), 4), dtype=np.float32)
+    for counted in (np.zeros(len(vectors), dtype=bool), np.ones(len(vectors), dtype=bool)):
+        assert cluster_documents(prefixes.sentences, WordVectors(vectors, counted, senses=True), 2, seed=0) == []
