@@ -18,7 +18,7 @@ from ffscope.stages.stage import resolve
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ffscope"
 MODULES = sorted(path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".") for path in SOURCE.rglob("*.py"))
-READING_SIDE = ["duckdb", "sentencex", "altair", "vl_convert", "fastapi", "uvicorn", "jinja2"]
+READING_SIDE = ["duckdb", "sentencex", "simplemma", "altair", "vl_convert", "fastapi", "uvicorn", "jinja2"]
 # From the bottom up. A module imports its own layer and those below it, inside functions too.
 LAYERS = [
     {"errors"},
@@ -53,7 +53,7 @@ LAYERS = [
 # Modules that need nothing but the lowest layers, and may be used from anywhere above these.
 LEAVES = {"models.lenses", "patterns.pattern", "queries.disk_set", "queries.labeller_answers", "queries.annotations"}
 TORCH = {"analysis", "live", "models", "search"}  # packages that compute; all others work without torch
-TORCH_MODULES = {"patterns.background", "patterns.prefix_embeddings", "web.model_threads"}
+TORCH_MODULES = {"patterns.embed_words", "web.model_threads"}
 SQL = re.compile(r"\b(SELECT\s|INSERT\s|CREATE (TABLE|VIEW|TRIGGER)|DELETE FROM|PRAGMA\s|UPDATE \w+ SET|LEFT JOIN)")
 
 

@@ -19,6 +19,7 @@ from ffscope.patterns.background import Background
 from ffscope.patterns.bits import set_bits
 from ffscope.patterns.candidates import Rates
 from ffscope.patterns.describe import describe, describe_set
+from ffscope.patterns.embed_words import encoder_vectors, model_vectors
 from ffscope.patterns.forms import SHALLOW
 from ffscope.patterns.near_misses import NearMisses
 from ffscope.patterns.pattern import LEAST, MACHINE, MOST, TRIGGERS, Pattern
@@ -27,7 +28,7 @@ from ffscope.patterns.semantic import Layer
 from ffscope.patterns.senses import WordSet, without_pieces
 from ffscope.patterns.shallow import Shared, Triggers, find_shared
 from ffscope.patterns.table import TABLE, write_patterns
-from ffscope.patterns.word_vectors import WordVectors, encoder_vectors, model_vectors, no_vectors
+from ffscope.patterns.word_vectors import WordVectors, no_vectors
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.stages.patterns import PatternOptions
 from ffscope.stages.stage import Work
@@ -36,7 +37,7 @@ from ffscope.study.folder import Study
 logger = logging.getLogger(__name__)
 
 _MOST_TRIGGERS = 60  # per memory: one bit for each in an integer
-_SELECTIVE = 0.2  # a memory that fires on fewer of the prefixes with a form fires only in some contexts
+_SELECTIVE = 0.5  # a memory that fires on at most this share of the prefixes with a form fires only in some contexts
 _BLOCK = 4096  # memories processed at once: a layer of a mixture of experts may have 100,000
 
 
@@ -203,7 +204,7 @@ class _Finder:
         bits = set_bits(form.bits)
         description = describe(form, prefixes, [int(rows[bit]) for bit in bits], self.tokens)
         share = self.near_misses.firing_share(memory, form)
-        if share is not None and share < _SELECTIVE and not form.often:
+        if share is not None and share <= _SELECTIVE and not form.often:
             description += ", in some contexts"
         return Pattern("shallow", description, tuple(bit + 1 for bit in bits), form.p_value, share)
 

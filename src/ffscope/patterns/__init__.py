@@ -1,1 +1,1 @@
-"""Finds what the triggers of a memory have in common. Only `prefix_embeddings` needs torch."""
+"""Finds what the triggers of a memory have in common. Only `embed_words` needs torch."""

@@ -8,7 +8,7 @@ from ffscope.axes import Array
 from ffscope.patterns.pattern import LEAST
 
 _SMALLEST = 1e-6  # no smaller p-value is extrapolated from 2,000 draws
-_JOINING = 0.95  # the share of random prefixes that are further from a group than a prefix that joins it
+_JOINING = 0.98  # the share of random prefixes that are further from a group than a prefix that joins it
 
 
 def unit_vectors(vectors: Array) -> Array:

@@ -57,7 +57,6 @@ _NUMBERED = {
         *(f"ends within the first {count} words of its sentence" for count in EARLY),
         *(f"ends after the first {count} words of its sentence" for count in LATE),
     ],
-    "token position": [f"ends with the {_ORDINALS[place]} token of its sentence" for place in PLACES],
 }
 _NUMBER_OF = {name: numbers_of(name, len(descriptions)) for name, descriptions in _NUMBERED.items()}
 

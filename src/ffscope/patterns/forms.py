@@ -106,10 +106,6 @@ def _position(prefixes: Prefixes) -> Codes:
     )
 
 
-def _token_position(prefixes: Prefixes) -> Codes:
-    return _codes_where(hashed(prefixes.position), prefixes.position < len(PLACES))
-
-
 def _class_before(prefixes: Prefixes) -> Codes:
     word = prefixes.before(1)
     owner, number = np.nonzero(prefixes.sentences.lexicon.classes[word] & (word >= 0)[:, None])
@@ -197,7 +193,7 @@ class Form:
         """The part of a prefix that it is about: the last word, the word before it, or more of its text."""
         if self.family == "context" or self.name.endswith("before"):
             return "before" if self.name in _WORD_BEFORE else "text"
-        return "text" if "position" in self.name or len(self.fixes) > 1 else "last"
+        return "text" if self.name == "position" or len(self.fixes) > 1 else "last"
 
     def combines(self, other: "Form") -> bool:
         """Whether the two say something together that no form says: a class of the last word after a given word, for example."""
@@ -227,7 +223,6 @@ SHALLOW = (
     ),
     Form("length", _length, "shape"),
     Form("position", _position, "shape"),
-    Form("token position", _token_position, "shape"),
     *(Form(f"{far} before", partial(_before, distance=far), "context", fixes=(far,)) for far in (1, 2, 3, 4)),
     *(
         Form(f"pair {far} before", partial(_pair_before, distance=far), "context", fixes=(far, far + 1))
@@ -245,7 +240,9 @@ SHALLOW = (
     Form("two within", partial(_within, count=2), "context", words=2, share=0.2),
     Form("three within", partial(_within, count=3), "context", words=3, share=0.2),
 )
-FAMILIES = tuple(dict.fromkeys(form.family for form in SHALLOW))
+# The share of the level of significance that each family gets. There are few shapes, and each is common, so that they need more;
+# beginnings and endings are many.
+FAMILIES = {"words": 0.25, "shape": 0.45, "affix": 0.15, "context": 0.15}
 CONTENT = Form("content word", _content, words=1)
 
 

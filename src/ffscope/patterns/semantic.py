@@ -16,7 +16,7 @@ from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 from ffscope.patterns.significance import corrected, log_tail, log_tails
 from ffscope.patterns.subjects import Documents, SubjectWords
 
-LEVEL = 0.003  # the probability that random prefixes pass one of the tests below
+LEVEL = 0.0015  # the probability that random prefixes pass one of the tests below
 LEAST_WORDS = 6  # words of a prefix for it to have a subject of its own
 _ROUNDS = 3  # subjects per memory
 _PRELIMINARY = 0.05  # uncorrected p-value up to which a feature is examined further
@@ -244,14 +244,15 @@ class Layer:
         bits = set_bits(group.bits)
         rows, documents = np.array([int(self.rows[memory, bit]) for bit in bits]), self.sample.documents
         prefixes = self.triggers.prefixes.take(rows)
-        if len(np.unique(prefixes.sentences.document[prefixes.row])) == 1:
-            return f"from {documents.title(prefixes, 0)}"
         embedded = [bit for bit in bits if int(self.has_whole[memory]) >> bit & 1]
-        words = self.sample.words.describe(prefixes, self.whole[memory, embedded].sum(0))
+        words = self.sample.words.describe(prefixes, self.whole[memory, embedded].sum(0)) or "one subject"
+        if len(np.unique(prefixes.sentences.document[prefixes.row])) == 1:
+            title = documents.title(prefixes)
+            return f"from one document, {title}" if title else f"from one document about: {words}"
         topic = f" ({documents.topic_name(self.triggers.prefixes, group.example)})" if group.test == "topic" else ""
         # The model has not seen what a document is about in a prefix of a few words.
         about = "about" if 2 * (prefixes.length >= LEAST_WORDS).sum() >= len(rows) else "from documents about"
-        return f"{about}: {words or 'one subject'}{topic}"
+        return f"{about}: {words}{topic}"
 
 
 def _merged(groups: list[Group]) -> list[Group]:
@@ -260,7 +261,8 @@ def _merged(groups: list[Group]) -> list[Group]:
     for group in sorted(groups, key=lambda group: group.p_value):
         for i, other in enumerate(merged):
             both, either = (group.bits & other.bits).bit_count(), (group.bits | other.bits).bit_count()
-            if 2 * both >= either or both == min(group.bits.bit_count(), other.bits.bit_count()):
+            alike = 2 * both >= either or both == min(group.bits.bit_count(), other.bits.bit_count())
+            if alike and (group.test == "document") == (other.test == "document"):
                 merged[i] = Group(other.bits | group.bits, other.p_value, other.test, other.example)
                 break
         else:

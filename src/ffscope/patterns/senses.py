@@ -13,8 +13,8 @@ from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.shallow import Shared, Triggers
 from ffscope.patterns.word_vectors import WordVectors
 
-LEVEL = 0.001  # the probability that random last words are a set
-_LEVEL_RECURRING = 0.005  # the same for words that recur, of which random prefixes have hardly any
+LEVEL = 0.0005  # the probability that random last words are a set
+_LEVEL_RECURRING = 0.003  # the same for words that recur, of which random prefixes have hardly any
 _EXPLAINED = 0.8  # the share of a set that must have a coarse form for the set to be compared with words of that form
 _DOMINANT = 0.6  # the share of a set that one word may have at most; beyond, the memory is about that word
 

@@ -15,7 +15,7 @@ from ffscope.patterns.pattern import LEAST, MOST
 from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.significance import SMALLEST, log_tail, log_tails
 
-LEVEL = 0.01  # the probability that random prefixes get any shallow pattern
+LEVEL = 0.004  # the probability that random prefixes get any shallow pattern
 _MOST_OF = 0.6
 _ASSOCIATED = 10.0  # how many times its rate a form may have given another one, where the sample cannot tell
 _OFTEN = 2  # longer word sequences that are named
@@ -111,10 +111,13 @@ def find_shared(triggers: Triggers, rates: Rates, conditional: ConditionalBackgr
 
 
 def corrections(candidates: Candidates) -> Array:
-    """The number of candidates that each is the best of: those of its family in its memory, times the number of families."""
-    family = np.array([FAMILIES.index(form.family) for form in SHALLOW])
-    tried = np.stack([candidates.tried[:, family == number].sum(1) for number in range(len(FAMILIES))], 1)
-    return tried[candidates.memory, family[candidates.form]] * len(FAMILIES)
+    """The number of candidates that each is the best of: those of its family in its memory, divided by the family's share."""
+    families = list(FAMILIES)
+    family = np.array([families.index(form.family) for form in SHALLOW])
+    tried = np.stack(
+        [candidates.tried[:, family == number].sum(1) / share for number, share in enumerate(FAMILIES.values())], 1
+    )
+    return tried[candidates.memory, family[candidates.form]]
 
 
 def expected_rates(candidates: Candidates, triggers: Triggers, rates: Rates) -> Array:

@@ -45,10 +45,10 @@ class Documents:
         """The topic of a prefix that has one, in words."""
         return f"topic {quoted(self.topics[self.topic[self._document(prefixes, row)]])}"
 
-    def title(self, prefixes: Prefixes, row: int) -> str:
-        """The document of a prefix, in words."""
-        title = self.titles[self._document(prefixes, row)]
-        return f"one document, {quoted(title)}" if title else "one document"
+    def title(self, prefixes: Prefixes) -> str | None:
+        """The title of the document that some prefixes come from, if it has one."""
+        title = self.titles[self._document(prefixes, 0)]
+        return quoted(title) if title else None
 
     def _document(self, prefixes: Prefixes, row: int) -> int:
         return int(prefixes.sentences.document[prefixes.row[row]])
