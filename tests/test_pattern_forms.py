@@ -52,7 +52,6 @@ class Prefix:
     last: str
     part: bool  # the last word is incomplete
     piece: int  # which token of the last word is the last token
-    position: int
     token: int
 
     @cached_property
@@ -74,7 +73,7 @@ def _of_sentence(text, ends, tokens):
     for position, end in enumerate(ends):
         begun = [match for match in matches if match[1] < end]
         if not begun:
-            yield Prefix(text[:end], [], "", False, 0, position, tokens[position])
+            yield Prefix(text[:end], [], "", False, 0, tokens[position])
             continue
         word, start, stop = begun[-1]
         cut = word if end >= stop else text[start:end]
@@ -84,7 +83,7 @@ def _of_sentence(text, ends, tokens):
         ]
         piece = len(inside) - 1 if inside and inside[-1] == position else 0
         words = [match[0] for match in begun[:-1]]
-        yield Prefix(text[:end], words, cut, end < stop and text[end].isalnum(), piece, position, tokens[position])
+        yield Prefix(text[:end], words, cut, end < stop and text[end].isalnum(), piece, tokens[position])
 
 
 def _quote(text, match):
@@ -205,7 +204,6 @@ PLAIN = {
         *(n for word in p.whole for n in (2, 3) if 0 < _letters(word) <= n),
     },
     "position": _positions,
-    "token position": lambda p: {p.position} if p.position < 10 else set(),
     **{f"{n} before": (lambda p, n=n: _before(p, n)) for n in (1, 2, 3, 4)},
     **{f"pair {n} before": (lambda p, n=n: _before(p, n, 2)) for n in (1, 2)},
     "lemma before": lambda p: {_lemma(word) for word in p.words[-1:]},
@@ -259,9 +257,8 @@ def is_true(description, prefix):
         prefix.last.casefold(),
         re.findall("“(.+?)”(?=, “| or |, part| stands?|$)", description),
     )
-    if match := re.fullmatch(r"ends with the (\w+) (word|token) of its sentence", description):
-        place = ORDINALS.index(match[1]) + 1
-        return place == (len(prefix.words) + 1 if match[2] == "word" else prefix.position + 1)
+    if match := re.fullmatch(r"ends with the (\w+) word of its sentence", description):
+        return ORDINALS.index(match[1]) == len(prefix.words)
     if match := re.fullmatch(r"ends (within|after) the first (\d+) words of its sentence", description):
         return (len(prefix.words) + 1 <= int(match[2])) == (match[1] == "within")
     if match := re.fullmatch(r"ends with a word of at (least|most) (\d+) letters", description):
