@@ -8,7 +8,9 @@ from ffscope.axes import Array
 from ffscope.patterns.pattern import LEAST
 
 _SMALLEST = 1e-6  # no smaller p-value is extrapolated from 2,000 draws
-_JOINING = 0.98  # the share of random prefixes that are further from a group than a prefix that joins it
+_JOINING = 0.98  # the share of random prefixes that are further from a random group than a prefix that joins one
+_NEAREST = 0.9  # the share of random prefixes that are further from the group itself
+_OTHERS = 1000  # random prefixes that are compared with a group
 
 
 def unit_vectors(vectors: Array) -> Array:
@@ -81,6 +83,7 @@ class RandomSets:
     _whole: dict[int, Array] = field(default_factory=dict)
     _best: dict[int, Array] = field(default_factory=dict)
     _joining: dict[int, float] = field(default_factory=dict)
+    _others: Array | None = None
 
     def _draw(self, n: int) -> Array:
         generator = np.random.default_rng([self.seed, 4, n])
@@ -114,11 +117,19 @@ class RandomSets:
         self._draw_once(size)
         return float(self._whole[size][int(0.95 * self.sets)])
 
-    def joining_bound(self, size: int) -> float:
-        """The least mean similarity to a group of this size at which a prefix joins it."""
+    def joining_bound(self, group: Array) -> float:
+        """The least mean similarity to a group at which a vector joins it.
+
+        It is closer to the group than nearly all random vectors to random groups, and than most random vectors to this one.
+        """
+        if self._others is None:
+            generator = np.random.default_rng([self.seed, 11])
+            self._others = self.vectors[generator.choice(self.pool, min(_OTHERS, len(self.pool)), replace=False)]
+        return max(self._typical_bound(len(group)), float(np.quantile(self._others @ group.mean(0), _NEAREST)))
+
+    def _typical_bound(self, size: int) -> float:
         if size not in self._joining:
-            rows = self._draw(size + 1)
-            vectors = self.vectors[rows]
+            vectors = self.vectors[self._draw(size + 1)]
             mean = np.einsum("sd,snd->sn", vectors[:, 0], vectors[:, 1:]).mean(1)
             self._joining[size] = float(np.quantile(mean, _JOINING))
         return self._joining[size]

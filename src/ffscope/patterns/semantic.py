@@ -176,7 +176,7 @@ class Layer:
     def _near(self, memory: int, core: int, among: int) -> int:
         """Which prefixes are closer to a group than random prefixes."""
         inside = mask_of(np.array([core], dtype=np.uint64), self.width)[0]
-        bound = self.sample.whole.joining_bound(int(inside.sum()))
+        bound = self.sample.whole.joining_bound(self.whole[memory, inside])
         others = inside[None, :] & ~np.eye(self.width, dtype=bool)
         mean = (self.similar[memory] * others).sum(1) / np.maximum(others.sum(1), 1)
         return int(bits_of(mean[None] > bound)[0]) & among & int(self.has_whole[memory])

