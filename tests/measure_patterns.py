@@ -34,7 +34,7 @@ def main():
             rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
         print(f"{len(rows)} patterns found in {time.perf_counter() - start:.0f} s")
     planted = [entry for entry in planted if options.kinds is None or entry.kind in options.kinds]
-    _print_table(planted, rows)
+    print_table(planted, rows)
     if options.missed:
         _print_missed(planted, rows)
 
@@ -51,7 +51,8 @@ def _options():
     return parser.parse_args()
 
 
-def _print_table(planted, rows):
+def print_table(planted, rows):
+    """Print the rates of every kind, over all purities and for each."""
     by_purity = {
         purity: rates([entry for entry in planted if entry.purity == purity], rows) for purity in (*PURITIES, 0.0)
     }

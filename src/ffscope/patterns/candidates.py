@@ -45,8 +45,10 @@ def _grouped(
     first = np.minimum.reduceat(order, starts) if len(order) else order
     tried = np.bincount(memory[first] * forms + form[first], minlength=memories * forms).reshape(memories, forms)
     recurring = np.bitwise_count(bits) >= least
-    first = first[recurring]
-    return Candidates(memory[first], form[first], code[first], bits[recurring], owner[first], tried)
+    first, bits = first[recurring], bits[recurring]
+    order = np.lexsort((code[first], memory[first]))  # the order in which ties are broken must not depend on the memory
+    first, bits = first[order], bits[order]
+    return Candidates(memory[first], form[first], code[first], bits, owner[first], tried)
 
 
 class Rates:

@@ -1,5 +1,6 @@
 """Descriptions of patterns in plain words."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,7 @@ from ffscope.tokens import visible
 
 _LONGEST = 40
 _IN_SET = 5  # words of a set that are named
+_INFLECTIONS = 3  # of one word that are named
 _ORDINALS = dict(
     enumerate(["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"], 1)
 )
@@ -71,7 +73,13 @@ def describe(shared: Shared, prefixes: Prefixes, members: list[int], tokens: lis
     often: list[str] = []
     for other in shared.often:
         both = [row for row, bit in zip(members, set_bits(shared.bits), strict=True) if other.bits >> bit & 1]
-        (always if len(both) == len(members) else often).append(_phrase(other, prefixes, both, tokens))
+        if len(both) < len(members):
+            often.append(_phrase(other, prefixes, both, tokens))
+        elif (shared.form.place, other.form.place) == ("before", "last"):  # "ends with a number after …"
+            description = _description(other, prefixes, both, tokens)
+            always.append(_phrase(shared, prefixes, members, tokens))
+        else:
+            always.append(_phrase(other, prefixes, both, tokens))
     description += "".join(f" {phrase}" if phrase.startswith("after") else f", {phrase}" for phrase in always)
     return f"{description}, often {', '.join(often)}" if often else description
 
@@ -81,7 +89,10 @@ def _phrase(shared: Shared, prefixes: Prefixes, members: list[int], tokens: list
     description = _description(shared, prefixes, members, tokens)
     if description.startswith("ends "):
         return description.removeprefix("ends ").removeprefix("with ")
-    return f"after {description.removesuffix(' stands before the last word')}"
+    words = re.sub(" stands? before the last word$", "", description)
+    if words != description:
+        return f"after {words}"
+    return re.sub(r" stands? (\w+ from the end)$", r" \1", description)
 
 
 def describe_set(words: Sequence[int], lexicon: Lexicon) -> str:
@@ -166,8 +177,9 @@ def _words(prefixes: Prefixes, row: int, start: int, stop: int) -> str:
 
 def _inflections(prefixes: Prefixes, words: Array, separator: str = ", ") -> str:
     forms, counts = np.unique(prefixes.sentences.lexicon.folded[words], return_counts=True)
-    frequent = forms[np.argsort(-counts, kind="stable")][:3]
-    return separator.join(quoted(prefixes.sentences.lexicon.folds[form]) for form in frequent)
+    frequent = forms[np.argsort(-counts, kind="stable")][:_INFLECTIONS]
+    listed = separator.join(quoted(prefixes.sentences.lexicon.folds[form]) for form in frequent)
+    return f"{listed} or another form" if len(forms) > _INFLECTIONS else listed
 
 
 def words_within(shared: Shared, prefixes: Prefixes) -> Array:

@@ -176,7 +176,9 @@ class _Reader:
         part, piece = np.zeros(len(end), dtype=bool), np.zeros(len(end), dtype=np.int64)
         if starts:
             first = np.searchsorted(ends, np.asarray(starts)[last], side="right")  # the word's first token
-            piece = np.maximum(chosen - first, 0)
+            last_token = np.searchsorted(ends, np.asarray(stops)[last]).clip(max=len(ends) - 1)
+            inside = end <= np.asarray(ends)[last_token]  # white space is no piece of the word before it
+            piece = np.where(inside, np.maximum(chosen - first, 0), 0)
             incomplete = (end < np.asarray(stops)[last]) & (started > 0)
             for i in np.flatnonzero(incomplete):
                 words[i] = self.lexicon.number(text[starts[last[i]] : end[i]])

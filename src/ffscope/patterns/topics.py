@@ -22,6 +22,8 @@ def cluster_documents(sentences: Sentences, vectors: WordVectors, documents: int
     for start in range(0, len(counted), 2**16):
         np.add.at(total, number[start : start + 2**16], vectors.vectors[counted[start : start + 2**16]])
     embedded = np.flatnonzero(np.abs(total).sum(1) > 0)
+    if len(embedded) < _DOCUMENTS * min(LEVELS):
+        return []
     means = unit_vectors(total[embedded] - total[embedded].mean(0))
     levels = []
     for groups in LEVELS:

@@ -1,5 +1,6 @@
 """Splits text into words and describes each by its surface: case, digits, length, beginning, ending, lemma."""
 
+from hashlib import blake2b
 from importlib.resources import files
 
 import numpy as np
@@ -107,9 +108,14 @@ def _affixes(word: str, lengths: tuple[int, ...], *, last: bool) -> list[int]:
         return [-1] * len(lengths)
     affixes = [letters[-length:] if last else letters[:length] for length in lengths]
     return [
-        int.from_bytes(affix.encode()[:7], "big") if len(letters) >= length + _STEM else -1
+        _number_of(affix.encode()) if len(letters) >= length + _STEM else -1
         for affix, length in zip(affixes, lengths, strict=True)
     ]
+
+
+def _number_of(letters: bytes) -> int:
+    """Letters as a positive integer of 64 bits; hashed if they need more."""
+    return int.from_bytes(letters if len(letters) < 8 else blake2b(letters, digest_size=7).digest(), "big")
 
 
 def _digits(word: str) -> int:
