@@ -53,7 +53,8 @@ def make(folder, coefficients, listed, *, sentences=1000, edges=EDGES, seen=None
         settings={"histogram_edges": edges} if edges else {},
         manifest={"stages": {"triggers": {"sentences": sentences}}},
     )
-    return NearMisses(study, pa.Table.from_pylist(triggers), conditional or SimpleNamespace(sentences=sentences))
+    conditional = conditional or SimpleNamespace(sentences=sentences)
+    return NearMisses(study, pa.Table.from_pylist(triggers), conditional, complete=True)
 
 
 def test_a_memory_with_many_triggers_is_counted_in_its_histogram(tmp_path):

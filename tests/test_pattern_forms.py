@@ -412,5 +412,5 @@ def test_lemmas():
 
 
 def test_a_language_without_a_dictionary_has_no_lemmas():
-    assert lemmatize(["carried", "Häuser", ""], "zh") == ["carried", "Häuser", ""]
+    assert lemmatize(["carried", "Häuser", ""], "zh") == ["carried", "häuser", ""]
     assert lemmas_of(["carried", "Carries", "carry"], "xx") == ["carried", "carries", "carry"]

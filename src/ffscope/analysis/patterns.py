@@ -166,7 +166,8 @@ class _Finder:
         self.tokens = pq.read_table(study.path("vocabulary.parquet"))["text"].to_pylist()
         self.rates, self.sample = Rates(meanings.sample, SHALLOW), meanings.sample_statistics()
         self.senses = meanings.senses()
-        self.near_misses = NearMisses(study, table, self.sample.conditional)
+        complete = len(meanings.embedded_sample) == len(meanings.sample)
+        self.near_misses = NearMisses(study, table, self.sample.conditional, complete=complete)
 
     def find(self, layer: int, block: int) -> Iterator[tuple[Memory, list[Pattern]]]:
         """The patterns of every memory of a block that has any, best first."""

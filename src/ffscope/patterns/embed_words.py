@@ -15,9 +15,8 @@ from ffscope.axes import Array
 from ffscope.corpus.prefixes import tokens_of
 from ffscope.models.encoder import Encoder
 from ffscope.models.memory_model import MemoryModel
-from ffscope.patterns.prefixes import Prefixes, Sentences
+from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.word_vectors import WordVectors, comparable, projected
-from ffscope.patterns.words import Lexicon
 from ffscope.progress import Progress, ProgressCallback
 from ffscope.search.passes import bos_of, by_length, sentence_inputs
 from ffscope.study.folder import Study
@@ -36,11 +35,10 @@ def encoder_vectors(encoder: Encoder, prefixes: Prefixes, saved: Saved, progress
     letters = np.array([any(map(str.isalnum, word)) for word in lexicon.folds])
     order = np.lexsort((np.arange(len(letters)), -lexicon.frequency))
     words = order[(letters & (lexicon.frequency > 0))[order]][:_WORDS]
-    spelling = _frequent_spellings(lexicon, prefixes.sentences)
     pieces = []
     for start in range(0, len(words), _PIECE):
         progress(Progress("patterns: reading words", start, len(words), unit="words"))
-        spelt = [spelling[word] for word in words[start : start + _PIECE].tolist()]
+        spelt = [lexicon.spellings[word] for word in words[start : start + _PIECE].tolist()]
         pieces.append(saved(f"words-{start:08}.npy", lambda spelt=spelt: encoder.word_vectors(spelt)))  # type: ignore[misc]
     progress(Progress("patterns: reading words", len(words), len(words), unit="words"))
     vectors = np.concatenate(pieces) if pieces else np.zeros((0, 2, 1))
@@ -66,16 +64,6 @@ def model_vectors(model: MemoryModel, study: Study, sample: Prefixes, *, seed: i
     occurring = np.flatnonzero(count)
     means = vectors[occurring] / count[occurring, None]
     return projected(lexicon, occurring, comparable(means), senses=False)
-
-
-def _frequent_spellings(lexicon: Lexicon, sentences: Sentences) -> list[str]:
-    """The most frequent spelling of every case-folded word."""
-    counts = np.bincount(sentences.words, minlength=len(lexicon.spelt))
-    order = np.argsort(counts, kind="stable")  # of equal assignments the last one stays
-    spelling = [""] * len(lexicon.folds)
-    for word in order.tolist():
-        spelling[lexicon.folded[word]] = lexicon.spelt[word]
-    return spelling
 
 
 def _middle(model: MemoryModel, study: Study, numbers: Array, rows: Array) -> Iterator[tuple[Array, Array]]:

@@ -7,5 +7,5 @@ def lemmatize(words: list[str], language: str) -> list[str]:
     from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
 
     if language not in SUPPORTED_LANGUAGES:
-        return words
-    return [lemma_of(word, lang=language).casefold() if word.isalpha() else word for word in words]
+        return [word.casefold() for word in words]
+    return [(lemma_of(word, lang=language) if word.isalpha() else word).casefold() for word in words]

@@ -15,8 +15,8 @@ _STRONG = 0.5  # the share of the weakest trigger's coefficient from which the m
 class NearMisses:
     """How many prefixes of the corpus a memory fires on, to compare with how many have a form."""
 
-    def __init__(self, study: Study, triggers: pa.Table, conditional: ConditionalBackground) -> None:
-        self.conditional = conditional
+    def __init__(self, study: Study, triggers: pa.Table, conditional: ConditionalBackground, *, complete: bool) -> None:
+        self.conditional, self.complete = conditional, complete  # whether it has all prefixes of the sample
         # sentences that were searched, for each of the sample
         self.scale = study.manifest["stages"]["triggers"]["sentences"] / max(conditional.sentences, 1)
         self.most = int(triggers["rank"].to_numpy().max(initial=0))
@@ -37,10 +37,10 @@ class NearMisses:
     def firing_share(self, memory: Memory, form: Shared) -> float | None:
         """The share of prefixes with a form on which the memory fires half as strongly as on its weakest trigger, at most.
 
-        A memory with fewer triggers than others fires in no other sentence, so that sentences are counted; otherwise its
-        histogram is used. None if neither is possible.
+        A memory with fewer triggers than others fires in no other sentence, so that sentences are counted, if all of the sample
+        are at hand; otherwise its histogram is used. None if neither is possible.
         """
-        if self.listed[memory] < self.most:
+        if self.listed[memory] < self.most and self.complete:
             sentences = self.conditional.sentences_with(form.form, form.code)
             return None if sentences is None else min(1.0, form.bits.bit_count() / max(self.scale * sentences, 1))
         seen, histogram = self.memories[memory]

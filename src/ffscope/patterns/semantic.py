@@ -16,7 +16,7 @@ from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 from ffscope.patterns.significance import corrected, log_tail, log_tails
 from ffscope.patterns.subjects import Documents, SubjectWords
 
-LEVEL = 0.0015  # the probability that random prefixes pass one of the tests below
+LEVEL = 0.003  # the probability that random prefixes pass one of the tests below
 LEAST_WORDS = 6  # words of a prefix for it to have a subject of its own
 _ROUNDS = 3  # subjects per memory
 _PRELIMINARY = 0.05  # uncorrected p-value up to which a feature is examined further
@@ -197,7 +197,7 @@ class Layer:
         groups = [*self._subjects_within_form(memory, bits, rows), *self._close_within_form(memory, bits, rows)]
         best = min(groups, key=lambda group: group.p_value, default=None)
         # A few prefixes of a form on one subject are more likely chance than what the memory looks for.
-        if best is None or best.p_value > LEVEL / 2 or 2 * best.bits.bit_count() < max(bits.bit_count(), 2 * LEAST):
+        if best is None or best.p_value > LEVEL or 2 * best.bits.bit_count() < max(bits.bit_count(), 2 * LEAST):
             return None
         near = self._near(memory, best.bits, form.bits) if best.test == "whole" else 0
         return Group(best.bits | near, best.p_value, best.test, best.example)

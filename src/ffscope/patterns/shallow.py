@@ -17,6 +17,7 @@ from ffscope.patterns.significance import SMALLEST, log_tail, log_tails
 
 LEVEL = 0.004  # the probability that random prefixes get any shallow pattern
 _MOST_OF = 0.6
+_WITHIN = 3  # forms that are tested for each prefix of a coarse one: its word, lemma and token
 _ASSOCIATED = 10.0  # how many times its rate a form may have given another one, where the sample cannot tell
 _OFTEN = 2  # longer word sequences that are named
 _FURTHEST = 4  # words before the last that a form may determine
@@ -218,10 +219,15 @@ class _Selection:
     def _log_p_within(self, i: int, coarse: int, remaining: int) -> float:
         """The corrected log-probability that prefixes with a coarse form share a word by chance."""
         hits = (self.bits[i] & remaining).bit_count()
-        if self.forms[i].family != "words" or hits < LEAST or self.bits[i] == self.bits[coarse]:
+        if (
+            self.forms[i].name not in ("last word", "lemma", "token")
+            or hits < LEAST
+            or self.bits[i] == self.bits[coarse]
+        ):
             return 0.0
         rate = min(self.rate[i] / self.rate[coarse], 0.99)
-        return log_tail(remaining.bit_count(), hits, rate) + self.correction[i]
+        candidates = _WITHIN * self.bits[coarse].bit_count()
+        return log_tail(remaining.bit_count(), hits, rate) + log(candidates)
 
     def _longer(self, chosen: int) -> list[int]:
         """The forms that extend a chosen one by words and that more of its prefixes have than by chance; no two overlap."""

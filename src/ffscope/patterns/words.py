@@ -75,8 +75,9 @@ class Lexicon:
         self.folded = np.array([folded.setdefault(word.casefold(), len(folded)) for word in self.spelt])
         self.folds = list(folded)
         self.frequency = np.bincount(self.folded, counts)
+        self.spellings = self._frequent_spellings(counts)
         lemmas: dict[str, int] = {}
-        lemma_of = [lemmas.setdefault(lemma, len(lemmas)) for lemma in lemmatize(self.folds, language)]
+        lemma_of = [lemmas.setdefault(lemma, len(lemmas)) for lemma in lemmatize(self.spellings, language)]
         self.lemma_folds = np.array(lemma_of)
         self.lemma, self.lemmas = self.lemma_folds[self.folded], list(lemmas)
         self.endings, self.beginnings = (
@@ -90,6 +91,13 @@ class Lexicon:
         stop = self._stop_words(language, self.frequency)
         self.content_folds = np.array([_is_content(word) and word not in stop for word in self.folds])
         self.content = self.content_folds[self.folded]
+
+    def _frequent_spellings(self, counts: Array) -> list[str]:
+        """The most frequent spelling of every case-folded word."""
+        spellings = [""] * len(self.folds)
+        for word in np.argsort(counts, kind="stable").tolist():  # the last of several stays
+            spellings[self.folded[word]] = self.spelt[word]
+        return spellings
 
     def _stop_words(self, language: str, frequency: Array) -> set[str]:
         if language == "en":
