@@ -16,7 +16,7 @@ from ffscope.patterns.shallow import Shared, Triggers, expected_rates
 from ffscope.patterns.significance import corrected, log_tail, log_tails
 from ffscope.patterns.subjects import Documents, SubjectWords
 
-LEVEL = 0.003  # the probability that random prefixes pass one of the tests below
+LEVEL = 0.002  # the probability that random prefixes pass one of the tests below
 LEAST_WORDS = 6  # words of a prefix for it to have a subject of its own
 _ROUNDS = 3  # subjects per memory
 _PRELIMINARY = 0.05  # uncorrected p-value up to which a feature is examined further
