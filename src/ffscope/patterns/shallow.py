@@ -16,7 +16,7 @@ from ffscope.patterns.prefixes import Prefixes
 from ffscope.patterns.significance import SMALLEST, log_tail, log_tails
 
 LEVEL = 0.004  # the probability that random prefixes get any shallow pattern
-_MOST_OF = 0.6
+_MOST_OF, _HALF = 0.6, 0.5
 _WITHIN = 3  # forms that are tested for each prefix of a coarse one: its word, lemma and token
 _ASSOCIATED = 10.0  # how many times its rate a form may have given another one, where the sample cannot tell
 _OFTEN = 2  # longer word sequences that are named
@@ -249,7 +249,7 @@ class _Selection:
         others = [
             j
             for j, other in enumerate(self.forms)
-            if form.combines(other) and (self.bits[j] & bits).bit_count() >= _MOST_OF * bits.bit_count()
+            if form.combines(other) and (self.bits[j] & bits).bit_count() >= _HALF * bits.bit_count()
         ]
         if not others:
             return []
@@ -257,7 +257,12 @@ class _Selection:
         p_values = {j: self._log_p_given(j, bits, rows) for j in others}
         significant = [j for j in others if p_values[j] <= log(LEVEL)]
         # A word says more than its ending, which a few more of the prefixes may have.
-        return sorted(significant, key=lambda j: (self.forms[j].family == "affix", p_values[j]))[:1]
+        if not significant:
+            return []
+        best = min(significant, key=lambda j: (self.forms[j].family == "affix", p_values[j]))
+        return [
+            min((j for j in significant if self.bits[j] == self.bits[best]), key=lambda j: SHALLOW.index(self.forms[j]))
+        ]
 
     def _log_p_given(self, i: int, bits: int, rows: Array) -> float:
         """The corrected log-probability that prefixes of a form have another one by chance; `rows` of the sample have the form."""
