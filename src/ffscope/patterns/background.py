@@ -50,8 +50,11 @@ class Background:
         self.sample_whole = self._centred(self.embedded_sample, uncentred)
 
     def of(self, prefixes: Prefixes) -> Array:
-        """Unit vectors of prefixes, centred on the sample's mean for prefixes of similar length; zeros if it says little."""
-        return self._centred(prefixes, self._uncentred(prefixes))
+        """Unit vectors of prefixes, centred on the sample's mean for prefixes of similar length; zeros if they say little."""
+        key = prefixes.row.astype(np.int64) << 32 | prefixes.position
+        _, first, of_row = np.unique(key, return_index=True, return_inverse=True)  # many memories share triggers
+        distinct = prefixes.take(first)
+        return self._centred(distinct, self._uncentred(distinct))[of_row]
 
     def _uncentred(self, prefixes: Prefixes) -> Array:
         whole = self.vectors.of_prefixes(prefixes)
