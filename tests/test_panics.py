@@ -8,6 +8,7 @@ import struct
 import types
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -197,14 +198,18 @@ def test_an_encoder_that_panics(tmp_path, tokenizer, monkeypatch):
     tiny.make("bert").save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     encoder = Encoder(str(tmp_path), "cpu")
-    good = encoder.pieces([["one"], [], ["two", "three"]])
+    good = encoder.word_vectors(["one", "three"])
     cut_whole = encoder._tokenizer
 
-    def sometimes(sentences, **options):
-        return panic() if any("BAD" in words for words in sentences) else cut_whole(sentences, **options)
+    def sometimes(words, **options):
+        return panic() if "BAD" in words else cut_whole(words, **options)
 
     encoder._tokenizer = sometimes
-    assert encoder.pieces([["one"], ["a", "BAD"], ["two", "three"]]) == good
+    vectors = encoder.word_vectors(["one", "BAD", "three"])
+    np.testing.assert_allclose(vectors[[0, 2]], good, atol=1e-5)
+    assert not vectors[1].any()
+    assert not encoder.word_vectors(["BAD"]).any()
+    assert encoder.word_vectors([]).shape == (0, *good.shape[1:])
     monkeypatch.setattr("ffscope.models.encoder.AutoTokenizer.from_pretrained", panic)
     with pytest.raises(SourceError, match="cannot be loaded: called"):
         Encoder(str(tmp_path), "cpu")

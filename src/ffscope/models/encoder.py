@@ -33,6 +33,7 @@ class Encoder:
                 self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(pick_device(device))
         except Unreadable as unreadable:
             raise SourceError(f"The encoder in {folder} cannot be loaded: {unreadable}.") from unreadable.error
+        self._special = torch.tensor(self._tokenizer.all_special_ids, dtype=torch.long)
 
     @property
     def fingerprint(self) -> str:
@@ -45,7 +46,9 @@ class Encoder:
         The array is words × 2 × hidden. Words that the tokenizer cannot read have zeros.
         """
         pieces = self._pieces(words)
-        order = np.argsort([len(ids) for ids in pieces], kind="stable")
+        lengths = np.array([len(ids) for ids in pieces], dtype=np.int64)
+        order = np.argsort(lengths, kind="stable")
+        order = order[lengths[order] > 0]
         vectors = np.zeros((len(words), 2, self._model.config.hidden_size), dtype=np.float32)
         for first in range(0, len(order), _WORDS):
             batch = order[first : first + _WORDS]
@@ -57,7 +60,7 @@ class Encoder:
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(ids, dtype=torch.long) for ids in pieces], batch_first=True)
         lengths = torch.tensor([len(ids) for ids in pieces])
         mask = torch.arange(ids.shape[1]) < lengths[:, None]
-        own = mask & ~torch.isin(ids, torch.tensor(self._tokenizer.all_special_ids))
+        own = mask & ~torch.isin(ids, self._special)
         ids, mask, own = (tensor.to(self._model.device) for tensor in (ids, mask, own))
         output = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         inputs = self._model.get_input_embeddings()(ids)

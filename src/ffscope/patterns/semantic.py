@@ -195,9 +195,10 @@ class Layer:
             else conditional.rows(*form.closest, own_sentences)
         )
         groups = [*self._subjects_within_form(memory, bits, rows), *self._close_within_form(memory, bits, rows)]
-        best = min(groups, key=lambda group: group.p_value, default=None)
         # A few prefixes of a form on one subject are more likely chance than what the memory looks for.
-        if best is None or best.p_value > LEVEL or 2 * best.bits.bit_count() < max(bits.bit_count(), 2 * LEAST):
+        enough = [group for group in groups if 3 * group.bits.bit_count() >= max(bits.bit_count(), 3 * LEAST)]
+        best = min(enough, key=lambda group: group.p_value, default=None)
+        if best is None or best.p_value > LEVEL:
             return None
         near = self._near(memory, best.bits, form.bits) if best.test == "whole" else 0
         return Group(best.bits | near, best.p_value, best.test, best.example)
