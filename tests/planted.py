@@ -17,6 +17,15 @@ from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 
 TOP = 50
+SETTINGS = {
+    "seed": 0,
+    "top": TOP,
+    "prefixes": "best",
+    "bos": True,
+    "layers": None,
+    "memories": None,
+    "negative": False,
+}  # of the search whose tables are written
 PURITY = 0.75, 1.0  # the share of a memory's triggers that have what it was made to fire on
 CLASSES = {
     "a number": r"(?:^|\s)\d+$",
@@ -190,16 +199,7 @@ def _write(study, rows, count):
     ]
     with study.table("memories.parquet") as writer:
         writer.write_table(pa.Table.from_pylist(held, SCHEMAS["memories.parquet"]))
-    settings = {
-        "seed": 0,
-        "top": TOP,
-        "prefixes": "best",
-        "bos": True,
-        "layers": None,
-        "memories": None,
-        "negative": False,
-    }
-    study.finish("triggers", settings, seconds=0.0, tokens=0, **study.manifest["corpus"]["searched"])
+    study.finish("triggers", SETTINGS, seconds=0.0, tokens=0, **study.manifest["corpus"]["searched"])
 
 
 def _last_word(streams, generator):

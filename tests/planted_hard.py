@@ -11,7 +11,7 @@ from ffscope.corpus.ingest import write_sentences
 from ffscope.options.corpus import CorpusOptions
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
-from planted import TOP, _shuffled, account, make_tokenizer
+from planted import SETTINGS, TOP, _shuffled, account, make_tokenizer
 from planted_kinds import KINDS
 from planted_text import Text
 
@@ -205,17 +205,7 @@ class Memories:
         for name, rows in (("triggers.parquet", self.triggers), ("memories.parquet", self.memories)):
             with study.table(name) as writer:
                 writer.write_table(pa.Table.from_pylist(rows, SCHEMAS[name]))
-        settings = {
-            "seed": 0,
-            "top": TOP,
-            "prefixes": "best",
-            "bos": True,
-            "layers": None,
-            "memories": None,
-            "negative": False,
-            "picked_one_in": self.one_in,
-            "histogram_edges": EDGES.tolist(),
-        }
+        settings = {**SETTINGS, "picked_one_in": self.one_in, "histogram_edges": EDGES.tolist()}
         study.finish("triggers", settings, seconds=0.0, tokens=0, **study.manifest["corpus"]["searched"])
 
 
