@@ -125,9 +125,10 @@ class RandomSets:
         if self._others is None:
             generator = np.random.default_rng([self.seed, 11])
             self._others = self.vectors[generator.choice(self.pool, min(_OTHERS, len(self.pool)), replace=False)]
-        return max(self._typical_bound(len(group)), float(np.quantile(self._others @ group.mean(0), _NEAREST)))
+        return max(self._random_joining_bound(len(group)), float(np.quantile(self._others @ group.mean(0), _NEAREST)))
 
-    def _typical_bound(self, size: int) -> float:
+    def _random_joining_bound(self, size: int) -> float:
+        """The mean similarity to a random group of this size that few random vectors have."""
         if size not in self._joining:
             vectors = self.vectors[self._draw(size + 1)]
             mean = np.einsum("sd,snd->sn", vectors[:, 0], vectors[:, 1:]).mean(1)
