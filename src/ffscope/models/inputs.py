@@ -52,7 +52,11 @@ def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool = False, reser
         inputs["use_cache"] = False
     if "return_dict" in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         inputs["return_dict"] = True
-    return {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    # Not blocking: a copy from pinned memory does not wait for what the device is doing.
+    return {
+        name: value.to(model.device, non_blocking=True) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
 
 
 def run(model: Any, inputs: Inputs) -> Any:
