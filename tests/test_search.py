@@ -111,8 +111,8 @@ def test_shards_are_the_batches_of_the_plan(tokenizer, tmp_path, monkeypatch):
     assert len(read_shards) > 2
     firsts = np.cumsum([0, *(len(shard.batches) for shard in read_shards)])
     assert [shard.first for shard in read_shards] == firsts[:-1].tolist()
-    assert sum(len(batch.sentences) for shard in read_shards for batch in shard.batches) == plan.sentences
-    assert sum(batch.tokens.size for shard in read_shards for batch in shard.batches) == plan.prefixes
+    assert sum(len(batch.sentences) for shard in read_shards for batch in shard.batches) == plan.total["sentences"]
+    assert sum(batch.tokens.size for shard in read_shards for batch in shard.batches) == plan.total["prefixes"]
 
 
 def test_an_engine_is_found_by_its_modules_name():

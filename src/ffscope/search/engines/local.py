@@ -4,12 +4,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
+from ffscope.ahead import ahead
 from ffscope.corpus.batches import Batch
 from ffscope.corpus.reading import Reading
 from ffscope.models.memory_model import MemoryModel
 from ffscope.progress import Progress, ProgressCallback
 from ffscope.search import checkpoint
-from ffscope.search.ahead import ahead
 from ffscope.search.engines import SearchResult
 from ffscope.search.execute import PreparedBatch
 from ffscope.search.interrupts import delayed_interrupt
@@ -51,7 +51,7 @@ class _Run:
         start = saved = time.perf_counter()
         earlier_seconds, earlier_prefixes = self.seconds, self.prefixes
         with self.search.tapping(), delayed_interrupt() as interrupted:
-            for prepared in ahead(self._remaining_batches(), _AHEAD, on_wait=self._on_wait(interrupted)):
+            for prepared in self._prepared_batches(self._on_wait(interrupted)):
                 self.search.run_prepared(prepared)
                 self._count(prepared.batch)
                 now = time.perf_counter()
@@ -64,11 +64,16 @@ class _Run:
                     logger.warning("Stopped after %d sentences. Run the same command to resume.", self.sentences)
                     break
 
-    def _remaining_batches(self) -> Iterator[PreparedBatch]:
+    def _prepared_batches(self, on_wait: Callable[[], None]) -> Iterator[PreparedBatch]:
+        prepare, batches = self.search.prepare, self._remaining_batches()
+        if self.search.model.device.type == "cpu":  # where a second thread that computes would take the model's cores
+            return map(prepare, ahead(batches, _AHEAD, on_wait=on_wait))
+        return ahead(map(prepare, batches), _AHEAD, on_wait=on_wait)
+
+    def _remaining_batches(self) -> Iterator[Batch]:
         done = self.batches
         for shard in shards(self.plan, self.reading):
-            for batch in shard.batches[max(0, done - shard.first) :]:
-                yield self.search.prepare(batch)
+            yield from shard.batches[max(0, done - shard.first) :]
 
     def _on_wait(self, interrupted: Callable[[], bool]) -> Callable[[], None]:
         """Called while the search waits for text."""

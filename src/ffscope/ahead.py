@@ -1,7 +1,7 @@
 """Prepares the next elements of an iterator in a thread, while the current one is used."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import TypeVar
@@ -10,7 +10,9 @@ Element = TypeVar("Element")
 _POLL = 0.1  # seconds
 
 
-def ahead(elements: Iterable[Element], count: int, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[Element]:
+def ahead(
+    elements: Iterable[Element], count: int, *, on_wait: Callable[[], None] = lambda: None
+) -> Generator[Element, None, None]:
     """The same elements in order, up to `count` prepared ahead. `on_wait` is called now and then while none is ready."""
     ready: Queue[tuple[Element | None, BaseException | None]] = Queue(count)
     closed = threading.Event()
