@@ -37,7 +37,7 @@ def report(name: str, run: Callable[[], Any], tokens: int = BATCH * LENGTH) -> N
     except Exception as error:
         print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
         return
-    print(f"{name}: {1e3 * mean:.2f} ms, {tokens / taken_seconds:,.0f} tokens/s", flush=True)
+    print(f"{name}: {1e3 * mean:.2f} ms, {tokens / mean:,.0f} tokens/s", flush=True)
 
 
 def products() -> None:

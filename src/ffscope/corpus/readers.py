@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 Label = TypeVar("Label")
 _MOST = 16  # readers by default
 _AHEAD = 3  # groups per reader that are read ahead
+_ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # in each process
 
 
 def default_readers() -> int:
@@ -93,7 +94,7 @@ class _Process:
         # Neither multiprocessing nor a fork: the first imports the caller's script again, which may not be prepared for that; a
         # fork of a process with threads and a GPU can hang.
         path = os.pathsep.join(folder for folder in sys.path if folder)
-        environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", **_ONE_THREAD}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from ffscope.corpus.reader_process import main; main()"],
             stdin=subprocess.PIPE,

@@ -1,24 +1,16 @@
 """Which of torch's attention kernels run."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+_FASTEST_FIRST = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
 
-@contextmanager
-def kernels_for_any_shape(device: torch.device) -> Iterator[None]:
-    """Within the block, torch's attention does not use cuDNN.
+def kernels_for_any_shape(device: torch.device) -> AbstractContextManager[None]:
+    """Within the block, torch's attention uses the kernel that is fastest over short texts of many lengths.
 
-    cuDNN builds a plan for every new batch size and length, 5 ms in each layer. Over sentences of many lengths that takes several
-    times as long as the passes; the other kernels take any shape at once.
+    Not cuDNN's: it builds a plan for every new batch size and length, 5 ms in each layer. See bench/attention.py.
     """
-    cudnn = device.type == "cuda" and torch.backends.cuda.cudnn_sdp_enabled()
-    if not cudnn:
-        yield
-        return
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
+    return sdpa_kernel(_FASTEST_FIRST, set_priority=True) if device.type == "cuda" else nullcontext()
