@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 _REPORT_EVERY = 0.2  # seconds
 _PART = 2**16  # sentences per part
-_ROW_GROUP = 1024  # rows; a whole group is in memory at once
+_ROW_GROUP, _DOCUMENT_GROUP = 1024, 2**16  # rows; a whole group is in memory at once
+_DOCUMENTS = SCHEMAS["documents.parquet"]
 _FEW_BYTES = 2**24  # text that one process reads faster than several processes start
 
 
@@ -219,13 +220,10 @@ class Ingestion:
             )
 
     def _write_tables(self, seconds: float) -> None:
-        with self.study.table("sentences.parquet") as writer:
-            for table in _in_row_groups(self.parts.read(number) for number in range(self.parts.count)):
-                writer.write_table(table, row_group_size=_ROW_GROUP)
-        with self.study.table("documents.parquet") as writer:
-            for number in range(self.parts.count):
-                documents = self.parts.note(number)["documents"]
-                writer.write_table(pa.Table.from_pylist(documents, SCHEMAS["documents.parquet"]))
+        parts = range(self.parts.count)
+        self._write_table("sentences.parquet", (self.parts.read(number) for number in parts), _ROW_GROUP)
+        documents = (pa.Table.from_pylist(self.parts.note(number)["documents"], _DOCUMENTS) for number in parts)
+        self._write_table("documents.parquet", documents, _DOCUMENT_GROUP)
         with self.study.table("vocabulary.parquet") as writer:
             writer.write_table(_vocabulary(self._tokenizer))
         count = self.counts["sentences"]
@@ -235,20 +233,22 @@ class Ingestion:
         self.study.manifest["corpus"] = summary(self.options, self.counts, skipped, fingerprint=str(self._fingerprint))
         self.study.finish("sentences", self.settings, seconds=seconds, tokens=self.counts["prefixes"])
 
+    def _write_table(self, name: str, tables: Iterable[pa.Table], size: int) -> None:
+        """Write tables as row groups of equal size: the file must not depend on the parts."""
+        rest = SCHEMAS[name].empty_table()
+        with self.study.table(name) as writer:
+            for table in tables:
+                joined = pa.concat_tables([rest, table]).combine_chunks()
+                whole = len(joined) - len(joined) % size
+                if whole:
+                    writer.write_table(joined.slice(0, whole), row_group_size=size)
+                rest = joined.slice(whole)
+            if len(rest):
+                writer.write_table(rest)
+
 
 def _lists(offsets: Array, numbers: Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(numbers, pa.int32()))
-
-
-def _in_row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of whole row groups, except the last."""
-    rest = SCHEMA.empty_table()
-    for table in tables:
-        joined = pa.concat_tables([rest, table])
-        whole = len(joined) - len(joined) % _ROW_GROUP
-        yield joined.slice(0, whole)
-        rest = joined.slice(whole)
-    yield rest
 
 
 def _vocabulary(tokenizer: Any) -> pa.Table:
