@@ -45,16 +45,16 @@ def products() -> None:
     x = torch.randn(BATCH * LENGTH, HIDDEN, device=CUDA, dtype=torch.bfloat16)
     key = torch.randn(MEMORIES, HIDDEN, device=CUDA, dtype=torch.bfloat16)
     small_x, small_key = x.to(torch.float8_e4m3fn), key.to(torch.float8_e4m3fn)
-    one = torch.ones((), device=CUDA)
+    unit = torch.ones((), device=CUDA)
     report("x·keys, bfloat16", lambda: x @ key.T)
     report(
         "x·keys, FP8",
-        lambda: torch._scaled_mm(small_x, small_key.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16),
+        lambda: torch._scaled_mm(small_x, small_key.T, scale_a=unit, scale_b=unit, out_dtype=torch.bfloat16),
     )
     report("rounding x to FP8", lambda: x.to(torch.float8_e4m3fn))
     exact, rounded = (
         (x @ key.T).float(),
-        torch._scaled_mm(small_x, small_key.T, one, one, out_dtype=torch.bfloat16).float(),
+        torch._scaled_mm(small_x, small_key.T, unit, unit, out_dtype=torch.bfloat16).float(),
     )
     error = (exact - rounded).abs()
     print(f"  error of FP8: mean {error.mean():.3f}, largest {error.max():.2f}; standard deviation {exact.std():.2f}")

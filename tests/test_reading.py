@@ -90,11 +90,11 @@ def reader_processes():
 def test_the_number_of_readers_changes_nothing(tokenizer, corpus, tmp_path, options):
     if options.get("held_out"):
         options = {**options, "held_out": str(corpus)}
-    one = study_of(tokenizer, corpus, tmp_path / "1", 1, **options)
+    alone = study_of(tokenizer, corpus, tmp_path / "1", 1, **options)
     for count in (2, 3):
-        same(one, study_of(tokenizer, corpus, tmp_path / str(count), count, **options))
+        same(alone, study_of(tokenizer, corpus, tmp_path / str(count), count, **options))
     assert not reader_processes()
-    assert one.manifest["corpus"]["sentences"] > 40
+    assert alone.manifest["corpus"]["sentences"] > 40
 
 
 @pytest.mark.parametrize("options", [{}, {"sentences": 400}, {"sentences": 300, "held_out": True}])

@@ -409,8 +409,8 @@ def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
 @pytest.mark.parametrize("together", [(1, 10), (7, 300), (1000, 10**6)])
 def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_path, monkeypatch):
     paragraphs, characters = together
-    monkeypatch.setattr("ffscope.corpus.sentences._GROUP_PARAGRAPHS", paragraphs)
-    monkeypatch.setattr("ffscope.corpus.sentences._GROUP_CHARACTERS", characters)
+    monkeypatch.setattr("ffscope.corpus.paragraphs._GROUP_PARAGRAPHS", paragraphs)
+    monkeypatch.setattr("ffscope.corpus.paragraphs._FIRST_GROUP", characters)
     rows = [
         {
             "text": f"The {'abcdefgh'[i % 8]} number {'xyzuv'[i // 8 % 5]} {'klmn'[i // 40]}. Again {'abc'[i % 3]} {'b' * i}."
