@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -176,6 +177,13 @@ def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] 
             "The chosen layers have none of the chosen memories. Choose others with --layers and --memories."
         )
     return groups
+
+
+def warm_up(model: MemoryModel) -> None:
+    """Compile a GPU's kernels with a short pass, which can be done while the text is being read."""
+    if model.device.type == "cuda":
+        numbers = np.arange(16)
+        execute(Search(model, top=1), [Batch(numbers, 16 * numbers, np.zeros((16, 16), dtype=np.int32))])
 
 
 def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:
