@@ -25,6 +25,7 @@ class NormLens(Lens):
         self.scale = resolve_scale(top.scale, model.config)
         self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
         self.bias: Tensor | None = getattr(model, top.bias, None) if top.bias else None
+        self.normalised = not unembedding.linear and self.scale == 1
         self.hidden: int = model.config.get_text_config().hidden_size
         self._linear: list[Map] | None = None
 
