@@ -83,7 +83,7 @@ class MatrixUnembedding(Unembedding):
         return self.head(states)
 
     def direction_logits(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        directions = _at_least_float32(directions, self.dtype)
+        directions = _at_least_float32(directions, self.dtype).to(self.device)
         return directions @ self.matrix.to(directions.dtype)
 
     def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
@@ -91,7 +91,7 @@ class MatrixUnembedding(Unembedding):
 
     @torch.no_grad()
     def multiply(self, directions: Float[Tensor, "n width"], out: Float[Tensor, "n columns"]) -> None:
-        torch.mm(directions.to(out.dtype), self.matrix.to(out.dtype), out=out)
+        torch.mm(directions.to(out), self.matrix.to(out.dtype), out=out)
 
     def promoted(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:
         return products
@@ -132,7 +132,7 @@ class AdaptiveUnembedding(Unembedding):
 
     @torch.no_grad()
     def multiply(self, directions: Float[Tensor, "n width"], out: Float[Tensor, "n columns"]) -> None:
-        self.head.multiply(directions.to(out.dtype), out)
+        self.head.multiply(directions.to(out), out)
 
     @torch.no_grad()
     def promoted(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:

@@ -58,11 +58,11 @@ class Lens(ABC):
 
     def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
         """The token that each state of a layer predicts."""
-        return torch.cat([highest(self.states(chunk, layer)) for chunk in states.split(self.chunk)])
+        return torch.cat([highest(self.states(chunk, layer)) for chunk in states.split(self.chunk)]).to(states.device)
 
     def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
         """The token that each update promotes most."""
-        return torch.cat([highest(self.updates(chunk)) for chunk in updates.split(self.chunk)])
+        return torch.cat([highest(self.updates(chunk)) for chunk in updates.split(self.chunk)]).to(updates.device)
 
     def values(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
         """The logits of a layer's values: all of them, or those selected by a list of indices or a slice."""
@@ -81,7 +81,7 @@ class Lens(ABC):
         if not self.linear:
             return torch.cat([logits[:, token] - logits.mean(-1) for logits in self.value_chunks(layer)])
         column = self.unembedding.rows(torch.tensor([token]))[0] - self._mean_row
-        return self._direction(self.value_updates(layer)).to(column.dtype) @ column * self.scale
+        return self._direction(self.value_updates(layer)).to(column) @ column * self.scale
 
     @cached_property
     def _mean_row(self) -> Float[Tensor, "width"]:

@@ -40,7 +40,7 @@ class RawLens(Lens):
 
     def _direction(self, updates: Tensor) -> Tensor:
         for matrix in self.matrices:
-            updates = updates.to(matrix.dtype) @ matrix
+            updates = updates.to(matrix) @ matrix
         return updates
 
 
