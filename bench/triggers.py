@@ -9,7 +9,7 @@ import argparse
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from transformers import OPTConfig, OPTForCausalLM
 from ffscope import MemoryModel, read
 from ffscope.corpus.batches import Batch, Chunk, batches
 from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
+from ffscope.models.attention import kernels_for_any_shape
 from ffscope.search.execute import Search
 from ffscope.search.passes import sentence_inputs
 from ffscope.search.plan import batch_rows, batch_tokens, rarity
@@ -72,7 +73,7 @@ class Race:
         self.searched: list[float] = []
         self.prefixes: list[int] = []
 
-    def run(self, batches: Iterator[Batch]) -> None:
+    def run(self, batches: Iterable[Batch]) -> None:
         for number, batch in enumerate(batches):
             if number == 0:
                 self._warm_up(batch)
@@ -98,7 +99,8 @@ class Race:
 
     @torch.no_grad()
     def _forward(self, batch: Batch) -> None:
-        self.body(sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"])
+        with kernels_for_any_shape(self.model.device):  # the fastest over many shapes: see bench/attention.py
+            self.body(sentence_inputs(self.search.model, batch.tokens, self.search.bos)["input_ids"])
 
     def _seconds(self, run: Callable[[], object]) -> float:
         self._wait()

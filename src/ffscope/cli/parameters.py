@@ -17,6 +17,12 @@ Model = Annotated[
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")]
 Out = Annotated[Path, typer.Option("--out", help="The study's folder. An unfinished study in it is resumed.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
+Readers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Processes that read the text; by default one per CPU core, up to 16. The result is the same."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 Annotator = Annotated[str | None, typer.Option(help="The annotator's name.")]

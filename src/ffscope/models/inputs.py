@@ -54,7 +54,11 @@ def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool = False, reser
     if "return_dict" in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         inputs["return_dict"] = True
     device = input_device(model)
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    # Not blocking: a copy from pinned memory does not wait for what the device is doing.
+    return {
+        name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
 
 
 def run(model: Any, inputs: Inputs) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.errors import MemoryNameError, ProofError
 from ffscope.memory_name import Memory, parse_name
+from ffscope.models.attention import kernels_for_any_shape
 from ffscope.models.edits import Edit, Names, Numbers, Positions, parse_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
@@ -190,7 +191,8 @@ class MemoryModel:
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> Any:
         """One pass of the model, with the edits and taps that are active in this thread."""
-        return run(self.model, inputs)
+        with kernels_for_any_shape(self.device):
+            return run(self.model, inputs)
 
     def trace(self, text: Source, *, bos: bool = True, layers: Iterable[int] | None = None) -> Trace:
         """Coefficients, residual, update and output of every layer and position, and the logits.
