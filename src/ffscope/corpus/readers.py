@@ -102,25 +102,21 @@ class _Process:
             env=environment,
         )
 
-    def send(self, request: bytes) -> None:
-        """Send a pickled request."""
+    def exchange(self, request: bytes) -> Any:
+        """Send a pickled request and wait for its result."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(request)
         self._process.stdin.flush()
-
-    def answer(self) -> Any:
-        """The result of the last request."""
-        assert self._process.stdout is not None
         answer: Answer = pickle.load(self._process.stdout)
         if answer.error is not None:
             raise CorpusError(f"A reader process failed: {answer.error}. To read in the main process, use --readers 1.")
         return answer.result
 
     def ask(self, request: Any) -> Any:
-        """Send a request and wait for its result."""
+        """Send a request and wait for its result; explain if the process ended."""
         try:
-            self.send(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
-            return self.answer()
+            return self.exchange(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
         except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
             raise CorpusError(
                 f"A reader process ended unexpectedly, with exit status {self._process.wait()}. It may have run out of memory: use "
@@ -145,10 +141,8 @@ def _start(splitter: SentenceSplitter, readers: int) -> list[_Process]:
         return []
     processes = [_Process() for _ in range(readers)]
     try:
-        for process in processes:
-            process.send(request)
-        for process in processes:
-            process.answer()
+        with ThreadPoolExecutor(readers) as threads:  # at once: each waits until its process is ready
+            list(threads.map(lambda process: process.exchange(request), processes))
     except (OSError, EOFError, CorpusError, pickle.UnpicklingError) as error:
         logger.info("Reading in one process, since others cannot load the tokenizer: %s", error)
         for process in processes:
