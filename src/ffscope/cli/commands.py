@@ -39,6 +39,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
             dtype="float32",
             trust_remote_code=load.trust_remote_code,
             model_type=load.model_type,
+            device_map=load.device_map,
         )
         loaded = make_memory_model(plain, source=model)
     with working("Checking every layer …"):

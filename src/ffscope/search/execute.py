@@ -111,6 +111,7 @@ class Search:
             if not self._running:
                 return
             observed_here = coefficients if group.within is None else coefficients[..., group.within]
+            observed_here = observed_here.to(self.model.device)  # from a layer on another device
             self.accumulators.observe(observed_here, group.columns)
             if group.layer == self.groups[-1].layer:
                 # The maximum misses minus infinity. In an earlier layer it makes all later ones non-finite.
