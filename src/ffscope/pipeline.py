@@ -41,7 +41,7 @@ def triggers(
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. Finished work is not repeated.
 
-    `readers` processes split and tokenize the text, by default one per core; the search begins while they still read.
+    `readers` processes split and tokenize the text, by default one per core. The search of a long text begins while they read.
     """
     with Study.writing(out, manifest_entry(model)) as study:
         _search(study, model, corpus, search or SearchOptions(), readers, checkpoint_every, progress)

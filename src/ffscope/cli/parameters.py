@@ -20,7 +20,8 @@ Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoi
 Readers = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Processes that read the text; by default one per CPU core, up to 16. The result is the same."
+        min=1,
+        help="Processes that read the text; the result is the same. Default: one per core, up to 16; 1 on fewer than 4 cores.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -20,14 +20,15 @@ logger = logging.getLogger(__name__)
 
 Label = TypeVar("Label")
 _MOST = 16  # readers by default
+_FEWEST_CORES = 4  # on fewer, the threads of the tokenizer in one process are faster
 _AHEAD = 3  # groups per reader that are read ahead
 _ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # in each process
 
 
 def default_readers() -> int:
-    """One reader for each core that this process may use, up to 16."""
+    """One reader for each core that this process may use, up to 16; a single one, in this process, on fewer than four cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(_MOST, cores)
+    return min(_MOST, cores) if cores >= _FEWEST_CORES else 1
 
 
 @contextmanager
