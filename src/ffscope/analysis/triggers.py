@@ -6,7 +6,6 @@ from ffscope.options.search import SearchOptions
 from ffscope.progress import ProgressCallback, no_progress
 from ffscope.search import checkpoint
 from ffscope.search.engines import engine
-from ffscope.search.execute import warm_up
 from ffscope.search.plan import make_plan, requested_settings
 from ffscope.search.write import write_tables
 
@@ -29,8 +28,6 @@ def find_triggers(
     if study.done("triggers", requested_settings(options)):
         checkpoint.discard(study)
         return
-    if not reading.done:
-        warm_up(model)
     plan = make_plan(study, model, options, reading)
     result = engine("local").run(reading, model, plan, checkpoint_every=checkpoint_every, progress=progress)
     reading.wait()

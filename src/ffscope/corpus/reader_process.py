@@ -6,7 +6,6 @@ the result, or an error message. It ends when its input does.
 
 import os
 import pickle
-import signal
 import sys
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ class Answer(NamedTuple):
 
 def main() -> None:
     """Answer requests until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     # Nothing else may be written to the answers, such as a library's messages.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

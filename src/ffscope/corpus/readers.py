@@ -101,6 +101,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
+            start_new_session=True,  # Ctrl-C is for this process alone
         )
 
     def exchange(self, request: bytes) -> Any:

@@ -184,7 +184,7 @@ def warm_up(model: MemoryModel) -> None:
     """Compile a GPU's kernels with a short pass, which can be done while the text is being read."""
     if model.device.type == "cuda":
         numbers = np.arange(16)
-        execute(Search(model, top=1), [Batch(numbers, 16 * numbers, np.zeros((16, 16), dtype=np.int32))])
+        execute(Search(model, top=1), [Batch(numbers, 4 * numbers, np.zeros((16, 4), dtype=np.int32))])
 
 
 def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:

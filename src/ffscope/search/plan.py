@@ -13,7 +13,7 @@ from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
 from ffscope.search import checkpoint
-from ffscope.search.execute import Group, Search, groups_of
+from ffscope.search.execute import Group, Search, groups_of, warm_up
 from ffscope.search.histogram import EDGES
 from ffscope.search.passes import first_token
 from ffscope.search.time_budget import affordable_sentences
@@ -96,11 +96,13 @@ def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading:
 
     Waits until enough of the text is read to know what share of its prefixes is counted; with `minutes`, until all of it is.
     """
-    reading.wait(None if options.minutes is not None else _RAREST * _ENOUGH_PICKED)
     note = checkpoint.read_note(study)
     if note is not None and note["corpus"] is None and not reading.resumed:
         checkpoint.discard(study)  # its text was not read to the end, and is now read anew
         note = None
+    if not reading.done:
+        warm_up(model)
+    reading.wait(None if options.minutes is not None else _RAREST * _ENOUGH_PICKED)
     total = _total(study, model, options, reading) if note is None or note["total"] is None else note["total"]
     one_in = _RAREST if total is None else rarity(total["prefixes"])
     # A resumed search keeps its batches, even on another device.
