@@ -126,6 +126,26 @@ def test_an_interrupted_reading_resumes_with_the_same_bytes(tokenizer, corpus, t
         assert len(texts) == len(all_texts)  # nothing is split again
 
 
+@pytest.mark.parametrize("options", [{}, {"sentences": 300, "dedupe": False}, {"sentences": 300, "held_out": True}])
+def test_a_run_stopped_before_the_tables_are_written_reads_nothing_again(
+    tokenizer, corpus, tmp_path, monkeypatch, options
+):
+    if options.get("held_out"):
+        options = {**options, "held_out": str(corpus)}
+    whole = study_of(tokenizer, corpus, tmp_path / "whole", 1, **options)
+    usual = Ingestion._write_tables
+
+    def stopping(self, seconds):
+        raise MemoryError
+
+    monkeypatch.setattr(Ingestion, "_write_tables", stopping)
+    with pytest.raises(MemoryError):
+        study_of(tokenizer, corpus, tmp_path / "study", 2, **options)
+    monkeypatch.setattr(Ingestion, "_write_tables", usual)
+    monkeypatch.setattr(paragraphs.Paragraphs, "groups", None)
+    same(study_of(tokenizer, corpus, tmp_path / "study", 1, **options), whole)
+
+
 def test_a_killed_reader_is_a_sentence_and_the_reading_resumes(tokenizer, corpus, tmp_path, monkeypatch):
     whole = study_of(tokenizer, corpus, tmp_path / "whole", 1)
     usual, calls = Ingestion._write_part, iter(range(10**6))

@@ -105,8 +105,17 @@ class Ingestion:
 
     def _run(self) -> bool:
         start = time.perf_counter()
-        self._restore()
-        with closing(self.selection), splitting(self._splitter, self._readers) as readers:
+        complete = self._restore()
+        with closing(self.selection):
+            if not complete and not self._read():
+                return False
+        self._check_not_empty()
+        self._write_tables(time.perf_counter() - start)
+        return True
+
+    def _read(self) -> bool:
+        """Read the rest of the text into parts. Returns whether all is read."""
+        with splitting(self._splitter, self._readers) as readers:
             groups = Paragraphs(self.options, self.corpora, self.selection.enough).groups(self._position)
             for paragraphs, sentences in readers.split(groups):
                 self._add(paragraphs, sentences)
@@ -119,16 +128,14 @@ class Ingestion:
         for source, corpus in enumerate(self.corpora):
             self.selection.end_of_source(source, corpus.skipped)
         self._write_part(last=True)
-        self._check_not_empty()
-        self._write_tables(time.perf_counter() - start)
         return True
 
     def begin(self) -> None:
         """Open the parts: none, or those of an interrupted run."""
         self.parts = Parts(self.study, self.settings)
 
-    def _restore(self) -> None:
-        """Start with the sentences in the parts."""
+    def _restore(self) -> bool:
+        """Start with the sentences in the parts. Returns whether these are all."""
         self.selection = Selection(self.options, self.counts)
         self._fingerprint = Fingerprint()
         self._position = Position()
@@ -138,12 +145,14 @@ class Ingestion:
             table = self.parts.read(number)
             self._add_to_fingerprint(table)
             self.selection.remember(table["text"])
-        if self.parts.count:
-            note = self.parts.note(self.parts.count - 1)
-            self._position = Position(*note["position"])
-            self.counts.update(note["counts"])
-            self.selection.restore(note["selection"])
-            logger.info("Resuming the reading after %d sentences.", self.counts["sentences"])
+        if not self.parts.count:
+            return False
+        note = self.parts.note(self.parts.count - 1)
+        self._position = Position(*note["position"])
+        self.counts.update(note["counts"])
+        self.selection.restore(note["selection"])
+        logger.info("Resuming the reading after %d sentences.", self.counts["sentences"])
+        return note["last"]
 
     def _add(self, paragraphs: list[Paragraph], sentences: Sentences) -> None:
         """Add the wanted sentences of a group."""
@@ -199,8 +208,14 @@ class Ingestion:
         # After the limit of sentences no position to resume at is exact: how far is read ahead depends on the readers.
         if not self._tables or (self.selection.limited and not last):
             return
-        note = {"position": self._position, "counts": self.counts, "selection": self.selection.state()}
-        self.parts.write(pa.concat_tables(self._tables), {**note, "documents": self.selection.documents})
+        note = {
+            "position": self._position,
+            "counts": self.counts,
+            "selection": self.selection.state(),
+            "documents": self.selection.documents,
+            "last": last,
+        }
+        self.parts.write(pa.concat_tables(self._tables), note)
         self._tables, self._rows, self.selection.documents = [], 0, []
         self._on_part()
 
