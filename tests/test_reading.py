@@ -236,7 +236,7 @@ def early(monkeypatch):
     """The search begins after a few hundred prefixes, and counts all of them."""
     monkeypatch.setattr(prefixes, "_ROWS", 64)
     monkeypatch.setattr(plan, "_RAREST", 1)
-    monkeypatch.setattr(plan, "_ENOUGH_PICKED", 500)
+    monkeypatch.setattr(plan, "_LONG", 500)
 
 
 SEARCHED = (*FILES, "triggers.parquet", "memories.parquet")
@@ -270,6 +270,65 @@ def test_the_search_begins_before_the_reading_ends(llama, corpus, tmp_path, monk
     stages = [update.stage for update in updates]
     assert stages.index("searching") < len(stages) - 1 - stages[::-1].index("reading")  # both at the same time
     assert study.manifest["stages"]["triggers"]["sentences"] == whole.manifest["stages"]["triggers"]["sentences"]
+
+
+def begin_at_once(monkeypatch, *, after_batches=lambda: None):
+    """Let the search begin with the first part, as on a GPU, and the reading end after three batches. Returns their rarities."""
+    rarities, enough = [], threading.Event()
+    usual_run, usual_part = Search.run_prepared, Ingestion._write_part
+
+    def searching(self, batch):
+        usual_run(self, batch)
+        rarities.append(self.rarity)
+        if len(rarities) == 3:
+            after_batches()
+            enough.set()
+
+    def reading(self, *, last=False):
+        assert not last or enough.wait(60)
+        usual_part(self, last=last)
+
+    monkeypatch.setattr(plan, "_waits", lambda model: False)
+    monkeypatch.setattr(Search, "run_prepared", searching)
+    monkeypatch.setattr(Ingestion, "_write_part", reading)
+    return rarities
+
+
+@pytest.fixture(params=[4, 256], ids=["long text", "short text"])
+def rarest(request, monkeypatch):
+    """One prefix in this many is counted in a long text; this text is long for 4, and short for 256."""
+    monkeypatch.setattr(prefixes, "_ROWS", 64)
+    monkeypatch.setattr(plan, "_RAREST", request.param)
+    monkeypatch.setattr(plan, "_ENOUGH_PICKED", 500)
+    monkeypatch.setattr(plan, "_LONG", request.param * 500)
+    return request.param
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_search_that_assumed_more_text_restarts(llama, corpus, tmp_path, monkeypatch, rarest, count):
+    whole = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "whole", search=QUICK, readers=1)
+    rarities = begin_at_once(monkeypatch)
+    study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK, readers=count)
+    for name in SEARCHED:
+        assert study.path(name).read_bytes() == whole.path(name).read_bytes(), name
+    settings = study.settings
+    assert settings == whole.settings
+    assert (rarities[0], rarities[-1]) == (rarest, settings["picked_one_in"])
+    assert (rarities[0] == rarities[-1]) == (rarest == 4)
+
+
+def test_ctrl_c_before_the_plan_is_certain_leaves_no_checkpoint(llama, corpus, tmp_path, monkeypatch, rarest):
+    whole = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "whole", search=QUICK, readers=1)
+    folder = tmp_path / "study"
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_LONG", 10**9)
+        begin_at_once(patch, after_batches=lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, readers=1)
+    assert checkpoint.read_note(Study(folder, {})) is None
+    study = triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, readers=1)
+    for name in SEARCHED:
+        assert study.path(name).read_bytes() == whole.path(name).read_bytes(), name
 
 
 def test_both_resume_after_ctrl_c(llama, corpus, tmp_path, monkeypatch, early):

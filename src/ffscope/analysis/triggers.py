@@ -1,5 +1,7 @@
 """Finds the prefixes with the highest coefficients for every memory, in one pass over the study's sentences."""
 
+from functools import partial
+
 from ffscope.corpus.reading import Reading
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
@@ -29,7 +31,9 @@ def find_triggers(
         checkpoint.discard(study)
         return
     plan = make_plan(study, model, options, reading)
-    result = engine("local").run(reading, model, plan, checkpoint_every=checkpoint_every, progress=progress)
+    run = partial(engine("local").run, reading, model, checkpoint_every=checkpoint_every, progress=progress)
+    while (result := run(plan)) is None:
+        plan = make_plan(study, model, options, reading)
     reading.wait()
     total = plan.total or study.manifest["corpus"]["searched"]
     write_tables(study, plan.groups(model), result.state)

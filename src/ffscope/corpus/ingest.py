@@ -33,7 +33,7 @@ from ffscope.tokens import spelling
 logger = logging.getLogger(__name__)
 
 _REPORT_EVERY = 0.2  # seconds
-_PART = 2**16  # sentences per part
+_PART = 2**14  # sentences per part; the search of a long text begins with the first
 _ROW_GROUP, _DOCUMENT_GROUP = 1024, 2**16  # rows; a whole group is in memory at once
 _DOCUMENTS = SCHEMAS["documents.parquet"]
 _FEW_BYTES = 2**24  # text that one process reads faster than several processes start

@@ -44,21 +44,23 @@ def _first_sentences(chunk: Chunk, count: int) -> Chunk:
 
 def locate(sentences: Path, prefixes: Array) -> Places:
     """The places of prefixes, whose numbers may be in any order."""
-    wanted, inverse = np.unique(prefixes, return_inverse=True)
-    places = Places(*(np.full(len(wanted), -1, dtype=np.int32) for _ in Places._fields))
+    order = np.argsort(prefixes)
+    ascending = prefixes[order]
+    places = Places(*(np.full(len(prefixes), -1, dtype=np.int32) for _ in Places._fields))
     for chunk, following in _read(sentences, ["next_token"]):
         if not len(chunk.sentences):
             continue
         first, end = chunk.first_prefixes[0], chunk.first_prefixes[-1] + chunk.lengths[-1]
-        here = slice(*np.searchsorted(wanted, [first, end]))
-        row = np.searchsorted(chunk.first_prefixes, wanted[here], side="right") - 1
-        position = wanted[here] - chunk.first_prefixes[row]
+        here = slice(*np.searchsorted(ascending, [first, end]))
+        wanted = ascending[here]
+        row = np.searchsorted(chunk.first_prefixes, wanted, side="right") - 1
+        position = wanted - chunk.first_prefixes[row]
         last = position + 1 == chunk.lengths[row]
-        after = np.minimum(wanted[here] - first + 1, len(chunk.tokens) - 1)
-        places.sentences[here] = chunk.sentences[row]
-        places.positions[here] = position
-        places.next_tokens[here] = np.where(last, following[row], chunk.tokens[after])
-    return Places(*(column[inverse] for column in places))
+        after = np.minimum(wanted - first + 1, len(chunk.tokens) - 1)
+        places.sentences[order[here]] = chunk.sentences[row]
+        places.positions[order[here]] = position
+        places.next_tokens[order[here]] = np.where(last, following[row], chunk.tokens[after])
+    return places
 
 
 def held_out(sentences: Path) -> tuple[Array, Array]:

@@ -103,14 +103,15 @@ class Reading:
 
     def wait(self, prefixes: int | None = None) -> None:
         """Wait until this many prefixes that are not held out are read, or all."""
-        while not self.done and not (prefixes is not None and self._prefixes_so_far() >= prefixes):
+        while not (self.done if prefixes is None else self.has_read(prefixes)):
             with self._changed:
                 self._changed.wait(_POLL)
             self.report()
         self.report()
 
-    def _prefixes_so_far(self) -> int:
-        return 0 if self._ingestion is None else self._ingestion.counts["searched prefixes"]
+    def has_read(self, prefixes: int) -> bool:
+        """Whether this many prefixes that are not held out are read, or all."""
+        return self.done or (self._ingestion is not None and self._ingestion.counts["searched prefixes"] >= prefixes)
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of all sentences, in order. Waits for those that are still to be read."""

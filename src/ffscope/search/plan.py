@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _ENOUGH_PICKED = 8192  # prefixes per histogram, above which only a sample is counted
 _RAREST = 1024
+_LONG = _RAREST * _ENOUGH_PICKED  # prefixes from which on one in _RAREST is counted, however many follow
 _TOKENS_CPU, _TOKENS_GPU = 2048, 131072  # per batch
 _MAX_COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch
 _MAX_BUFFER = 2**31  # bytes stored per batch: the highest coefficients, and all coefficients at the picked prefixes
@@ -60,6 +61,15 @@ class Plan:
         """A new search, before its first batch."""
         return Search(model, **_search_settings(self.options), rarity=self.picked_one_in)
 
+    def assumes_too_much(self, reading: Reading) -> bool:
+        """Whether the text, now read to its end, is shorter than was assumed while it was being read."""
+        available = None if self.total else reading.searched
+        return available is not None and rarity(available["prefixes"]) != self.picked_one_in
+
+    def is_certain(self, reading: Reading) -> bool:
+        """Whether enough of the text is read to know that this plan remains."""
+        return self.total is not None or (reading.has_read(_LONG) and not self.assumes_too_much(reading))
+
     def groups(self, model: MemoryModel) -> list[Group]:
         """The searched memories, in the order of a state's rows."""
         settings = _search_settings(self.options)
@@ -94,7 +104,9 @@ def requested_settings(options: SearchOptions) -> dict[str, Any]:
 def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading: Reading) -> Plan:
     """The plan of a new search, or of the search in the study's checkpoint.
 
-    Waits until enough of the text is read to know what share of its prefixes is counted; with `minutes`, until all of it is.
+    What share of the prefixes is counted depends on how many there are. A CPU waits until enough of the text is read to know it.
+    A GPU, which would be idle, starts at once as if the text were long: see `Plan.assumes_too_much`. With `minutes`, both wait for
+    all of the text.
     """
     note = checkpoint.read_note(study)
     if note is not None and note["corpus"] is None and not reading.resumed:
@@ -102,7 +114,8 @@ def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading:
         note = None
     if not reading.done:
         warm_up(model)
-    reading.wait(None if options.minutes is not None else _RAREST * _ENOUGH_PICKED)
+    if options.minutes is not None or _waits(model):
+        reading.wait(None if options.minutes is not None else _LONG)
     total = _total(study, model, options, reading) if note is None or note["total"] is None else note["total"]
     one_in = _RAREST if total is None else rarity(total["prefixes"])
     # A resumed search keeps its batches, even on another device.
@@ -122,6 +135,10 @@ def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading:
             f"{checkpoint.NAME} there to restart."
         )
     return plan
+
+
+def _waits(model: MemoryModel) -> bool:
+    return model.device.type == "cpu"
 
 
 def _total(study: Study, model: MemoryModel, options: SearchOptions, reading: Reading) -> dict[str, int] | None:

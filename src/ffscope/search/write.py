@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
-from ffscope.corpus.prefixes import locate
+from ffscope.corpus.prefixes import Places, locate
 from ffscope.search.execute import Group
 from ffscope.search.histogram import ABOVE_ZERO
 from ffscope.search.merge import State
@@ -18,13 +18,24 @@ from ffscope.study.schemas import SCHEMAS
 def write_tables(study: Study, groups: list[Group], state: State) -> None:
     """Write triggers.parquet, memories.parquet and, if the lowest coefficients were kept, negative_triggers.parquet."""
     tensors = {name: tensor.cpu() for name, tensor in state.items()}
+    tensors["sample"] = tensors["sample"].sort(1, descending=True).values  # by coefficient, for display
+    places = _locate(study, {name: tensors[name] for name in ("top", "low", "sample") if name in tensors})
     names = _names(groups)
-    _write_table(study, "triggers.parquet", _triggers(study, names, tensors["top"]))
+    _write_table(study, "triggers.parquet", _triggers(names, tensors["top"], places["top"]))
     if "low" in tensors:
-        lowest = _triggers(study, names, tensors["low"])
+        lowest = _triggers(names, tensors["low"], places["low"])
         lowest["coefficient"] = -lowest["coefficient"]
         _write_table(study, "negative_triggers.parquet", lowest)
-    _write_table(study, "memories.parquet", {**names, **_counts(study, tensors)})
+    _write_table(study, "memories.parquet", {**names, **_counts(tensors, places["sample"])})
+
+
+def _locate(study: Study, keys: dict[str, Tensor]) -> dict[str, Places]:
+    """The places of all keys that are not empty, in one pass over the sentences."""
+    prefixes = [prefixes_of(tensor[tensor != EMPTY]).numpy() for tensor in keys.values()]
+    places = locate(study.path("sentences.parquet"), np.concatenate(prefixes))
+    ends = np.cumsum([len(numbers) for numbers in prefixes])[:-1]
+    columns = [np.split(column, ends) for column in places]
+    return {name: Places(*column) for name, column in zip(keys, zip(*columns, strict=True), strict=True)}
 
 
 def _write_table(study: Study, name: str, columns: dict[str, Any]) -> None:
@@ -39,27 +50,24 @@ def _names(groups: list[Group]) -> dict[str, Any]:
     return {"layer": np.concatenate(layers), "memory": np.concatenate(numbers)}
 
 
-def _triggers(study: Study, names: dict[str, Any], keys: Tensor) -> dict[str, Any]:
+def _triggers(names: dict[str, Any], keys: Tensor, places: Places) -> dict[str, Any]:
     """The columns of a table of triggers, sorted by layer, memory and rank."""
     row, rank = (column.numpy() for column in (keys != EMPTY).nonzero().unbind(1))
-    filled = keys[keys != EMPTY]
-    places = locate(study.path("sentences.parquet"), prefixes_of(filled).numpy())
     return {
         "layer": names["layer"][row],
         "memory": names["memory"][row],
         "rank": (rank + 1).astype(np.int32),
-        "coefficient": coefficients_of(filled).numpy(),
+        "coefficient": coefficients_of(keys[keys != EMPTY]).numpy(),
         "sentence": places.sentences,
         "position": places.positions,
         "next_token": places.next_tokens,
     }
 
 
-def _counts(study: Study, state: State) -> dict[str, Any]:
+def _counts(state: State, places: Places) -> dict[str, Any]:
     """The columns of memories.parquet, except the names."""
-    sampled = state["sample"].sort(1, descending=True).values  # by coefficient, for display
+    sampled = state["sample"]
     present = sampled != EMPTY
-    places = locate(study.path("sentences.parquet"), prefixes_of(sampled[present]).numpy())
     histogram = state["histogram"]
     seen = histogram.sum(1)
     bins = np.arange(len(histogram) + 1) * histogram.shape[1]

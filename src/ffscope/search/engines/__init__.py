@@ -26,8 +26,8 @@ class Engine(Protocol):
 
     def run(
         self, reading: Reading, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
-    ) -> SearchResult:
-        """Search every batch of the plan. If interrupted, leave a checkpoint in the study."""
+    ) -> SearchResult | None:
+        """Search every batch of the plan. If interrupted, leave a checkpoint in the study. None if too much text was assumed."""
 
 
 def engine_names() -> tuple[str, ...]:

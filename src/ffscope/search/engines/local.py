@@ -23,12 +23,14 @@ _AHEAD = 2  # batches that are prepared while another runs
 
 def run(
     reading: Reading, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
-) -> SearchResult:
-    """Search the remaining batches; write a checkpoint at intervals and when interrupted."""
+) -> SearchResult | None:
+    """Search the remaining batches; write a checkpoint at intervals and when interrupted. None if too much text was assumed."""
     job = _Run(reading, model, plan)
     if plan.options.minutes is not None:
         job.save()  # so that the speed is measured only once
     job.run_all(checkpoint_every, progress)
+    if plan.assumes_too_much(reading):
+        return None
     return SearchResult(job.search.accumulators.state(), job.seconds)
 
 
@@ -52,6 +54,8 @@ class _Run:
         earlier_seconds, earlier_prefixes = self.seconds, self.prefixes
         with self.search.tapping(), delayed_interrupt() as interrupted:
             for prepared in self._prepared_batches(self._on_wait(interrupted)):
+                if self.plan.assumes_too_much(self.reading):
+                    return
                 self.search.run_prepared(prepared)
                 self._count(prepared.batch)
                 now = time.perf_counter()
@@ -101,7 +105,9 @@ class _Run:
         progress(Progress("searching", self.sentences, sentences, rate=rate, left=left))
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, unless the plan may still change: then little is lost."""
+        if not self.plan.is_certain(self.reading):
+            return
         note = {
             "settings": self.plan.settings,
             "total": self.plan.total,
