@@ -86,10 +86,21 @@ def first_articles(corpus: Path, count: int, folder: Path) -> Path:
     return file
 
 
-def run_command(words: list[str], study: Path) -> None:
+def environment(bytecode: Path | None, model: Path) -> dict[str, str]:
+    """The command's environment. With a folder for bytecode, all imports of the command are compiled into it first."""
+    if bytecode is None:
+        return dict(os.environ)
+    compiled = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode)}
+    compiled.pop("PYTHONDONTWRITEBYTECODE", None)
+    imports = "import ffscope.cli, ffscope.pipeline; from ffscope import load; load(__import__('sys').argv[1])"
+    subprocess.run([sys.executable, "-c", imports, str(model)], check=True, env=compiled, capture_output=True)
+    return compiled
+
+
+def run_command(words: list[str], study: Path, env: dict[str, str]) -> None:
     """Run the command, and print the time of its parts."""
     begin = time.time()
-    subprocess.run([sys.executable, "-m", "ffscope", *words], check=True)
+    subprocess.run([sys.executable, "-m", "ffscope", *words], check=True, env=env)
     end = time.time()
     manifest = json.loads((study / "study.json").read_text())
     reading, search = (manifest["stages"][name]["seconds"] for name in ("sentences", "triggers"))
@@ -98,8 +109,8 @@ def run_command(words: list[str], study: Path) -> None:
     written = (study / "study.json").stat().st_mtime
     print(f"whole command: {end - begin:.1f} s, {searched / (end - begin):,.0f} prefixes/s ({searched:,} searched)")
     print(f"  imports, loading, proof: {opened - begin:.1f} s")
-    print(f"  search: {search:.1f} s, {searched / search:,.0f} prefixes/s")
-    print(f"  waiting for the first text, and writing: {written - opened - search:.1f} s; end: {end - written:.1f} s")
+    print(f"  search, with the wait for its first text: {search:.1f} s, {searched / search:,.0f} prefixes/s")
+    print(f"  preparing the search, and writing: {written - opened - search:.1f} s; end: {end - written:.1f} s")
     print(f"  reading, beside these: {reading:.1f} s, {read / reading:,.0f} tokens/s")
 
 
@@ -134,6 +145,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--sentences", type=int)
     parser.add_argument("--readers", type=int)
+    parser.add_argument(
+        "--bytecode", action="store_true", help="compile all imports first, where pip did not and Python may not"
+    )
     parser.add_argument("--race", type=int, default=0, metavar="BATCHES")
     options = parser.parse_args()
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
@@ -154,7 +168,7 @@ def main() -> None:
         for option in ("sentences", "readers"):
             if (number := getattr(options, option)) is not None:
                 words += [f"--{option}", str(number)]
-        run_command(words, study)
+        run_command(words, study, environment(Path(name) / "bytecode" if options.bytecode else None, folder))
         if options.race:
             race(folder, study, options)
 

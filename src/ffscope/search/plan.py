@@ -84,12 +84,17 @@ class Shard(NamedTuple):
     batches: tuple[Batch, ...]
 
 
-def shards(plan: Plan, reading: Reading) -> Iterator[Shard]:
+def batches_of(plan: Plan, reading: Reading) -> Iterator[Batch]:
     """All batches of a plan. They depend only on the corpus and the settings."""
     text = chunks(reading, first=None if plan.total is None else plan.total["sentences"])
-    all_batches = batches(text, tokens=plan.batch_tokens, before=plan.before, rows=plan.batch_sentences)
+    return batches(text, tokens=plan.batch_tokens, before=plan.before, rows=plan.batch_sentences)
+
+
+def shards(plan: Plan, reading: Reading) -> Iterator[Shard]:
+    """The same batches in shards of equal size."""
+    remaining = batches_of(plan, reading)
     for number in count():
-        members = tuple(islice(all_batches, _SHARD))
+        members = tuple(islice(remaining, _SHARD))
         if not members:
             return
         yield Shard(number, number * _SHARD, members)

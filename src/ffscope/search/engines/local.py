@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from ffscope.ahead import ahead
 from ffscope.corpus.batches import Batch
@@ -13,7 +14,7 @@ from ffscope.search import checkpoint
 from ffscope.search.engines import SearchResult
 from ffscope.search.execute import PreparedBatch
 from ffscope.search.interrupts import delayed_interrupt
-from ffscope.search.plan import Plan, check_prefixes, shards
+from ffscope.search.plan import Plan, batches_of, check_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -69,15 +70,10 @@ class _Run:
                     break
 
     def _prepared_batches(self, on_wait: Callable[[], None]) -> Iterator[PreparedBatch]:
-        prepare, batches = self.search.prepare, self._remaining_batches()
+        prepare, batches = self.search.prepare, islice(batches_of(self.plan, self.reading), self.batches, None)
         if self.search.model.device.type == "cpu":  # where a second thread that computes would take the model's cores
             return map(prepare, ahead(batches, _AHEAD, on_wait=on_wait))
         return ahead(map(prepare, batches), _AHEAD, on_wait=on_wait)
-
-    def _remaining_batches(self) -> Iterator[Batch]:
-        done = self.batches
-        for shard in shards(self.plan, self.reading):
-            yield from shard.batches[max(0, done - shard.first) :]
 
     def _on_wait(self, interrupted: Callable[[], bool]) -> Callable[[], None]:
         """Called while the search waits for text."""
