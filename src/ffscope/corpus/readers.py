@@ -74,7 +74,7 @@ class _Elsewhere:
         waiting: deque[tuple[Label, Future[Sentences]]] = deque()
         for label, texts in groups:
             waiting.append((label, self._threads.submit(self._split, texts)))
-            if len(waiting) >= self._ahead:
+            while waiting and (len(waiting) >= self._ahead or waiting[0][1].done()):
                 label, future = waiting.popleft()
                 yield label, future.result()
         for label, future in waiting:
