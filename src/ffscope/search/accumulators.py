@@ -87,7 +87,8 @@ class Accumulators:
         batch = self._batch
         unlisted = coefficients.shape[1] - batch.length
         listed = coefficients[:, unlisted:]
-        self._rows[:, columns] = coefficients[batch.picked_sentences, batch.picked_positions + unlisted].float()
+        picked = batch.picked_sentences * coefficients.shape[1] + batch.picked_positions + unlisted
+        _copy_rows(coefficients.flatten(0, 1), picked, self._rows[:, columns])
         if self._deferred:
             highest(listed, self._best[:, columns], self._position[:, columns])
             if self._lowest:
@@ -142,3 +143,11 @@ class Accumulators:
         self.sample.load(state["sample"])
         if self.low is not None:
             self.low.load(state["low"])
+
+
+def _copy_rows(coefficients: Float[Tensor, "prefix some"], picked: Int[Tensor, "rows"], out: Tensor) -> None:
+    """Copy some rows to `out`, if possible without a copy in between."""
+    if coefficients.dtype == out.dtype:
+        torch.index_select(coefficients, 0, picked, out=out)
+    else:
+        out.copy_(coefficients.index_select(0, picked))

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from functools import cache
 
+import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
+
+_CHUNK = 2**19  # coefficients compared at once: they should fit into a CPU's cache
 
 
 def highest(
@@ -24,6 +27,22 @@ def plain(coefficients: Tensor, best: Tensor, position: Tensor) -> None:
     maxima = coefficients.max(1)
     best.copy_(maxima.values)
     position.copy_(maxima.indices)
+
+
+def first_positions(
+    coefficients: Float[Tensor, "batch pos memory"], best: Float[Tensor, "batch memory"]
+) -> Int[Tensor, "batch memory"]:
+    """The first position of each maximum in `best`. On a CPU comparing is several times faster than `max` with indices."""
+    length, memories = coefficients.shape[1:]
+    rows = max(1, _CHUNK // (length * memories))
+    # A float32 result, as torch compares to bool more slowly. It counts the positions to the end: most for the first one.
+    left = torch.arange(length, 0, -1.0, device=best.device)[:, None]
+    equal = best.new_empty((rows, length, memories))
+    counts = [
+        torch.eq(some, maxima[:, None], out=equal[: len(some)]).mul_(left).amax(1)
+        for some, maxima in zip(coefficients.split(rows), best.split(rows), strict=True)
+    ]
+    return length - torch.cat(counts).long()
 
 
 @cache

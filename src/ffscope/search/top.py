@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
-from ffscope.search.key_table import KeyTable
-from ffscope.search.trigger_keys import coefficients_of, pack
+from ffscope.search.highest import first_positions
+from ffscope.search.key_table import KeyTable, are_many, places
+from ffscope.search.trigger_keys import EMPTY, coefficients_of, pack
 
-_MANY = 1 / 2  # share of candidates above which computing all positions at once is faster
 _CHUNK = 2**24  # coefficients processed at once
 
 
@@ -16,13 +16,12 @@ class RunningTop(KeyTable):
 
     def __init__(self, memories: int, top: int, device: torch.device) -> None:
         super().__init__(memories, top, device)
-        self._empty = True  # nothing merged yet: every prefix may be among the highest
+        self.threshold = torch.empty(memories, device=device)
         self._update_threshold()
 
     def load(self, keys: Int[Tensor, "memory top"]) -> None:
         """Restore the keys of a checkpoint."""
         self.keys.copy_(keys)
-        self._empty = False
         self._update_threshold()
 
     def update(
@@ -34,15 +33,13 @@ class RunningTop(KeyTable):
     ) -> None:
         """Add the best prefix of each sentence, for the memories in `columns`; positions are computed only for candidates."""
         high = best >= self.threshold[columns]
-        sentence, memory = high.nonzero().unbind(1)
-        if not len(sentence):
+        if are_many(high):
+            self._merge_best(best, first_positions(coefficients, best), first_prefixes, high, columns)
             return
-        # Both give the first position of several equal maxima.
-        if len(sentence) > _MANY * high.numel():
-            position = coefficients.max(1).indices[sentence, memory]
-        else:
-            position = coefficients[sentence, :, memory].argmax(1)
-        self.offer(memory + columns.start, pack(best[sentence, memory], first_prefixes[sentence] + position))
+        sentence, memory = places(high)
+        if len(sentence):
+            position = coefficients[sentence, :, memory].argmax(1)  # the first of several equal maxima
+            self.offer(memory + columns.start, pack(best[sentence, memory], first_prefixes[sentence] + position))
 
     def update_rows(
         self, coefficients: Float[Tensor, "rows some"], prefixes: Int[Tensor, "rows"], columns: slice
@@ -59,30 +56,27 @@ class RunningTop(KeyTable):
         first_prefixes: Int[Tensor, "batch"],
     ) -> None:
         """Add the best prefix of each sentence for all memories, with known positions."""
-        if self._empty:
-            self._offer_batch_top(best, position, first_prefixes)
+        high = best >= self.threshold
+        if are_many(high):
+            width = max(1, _CHUNK // len(best))
+            for start in range(0, best.shape[1], width):
+                some = slice(start, start + width)
+                self._merge_best(best[:, some], position[:, some], first_prefixes, high[:, some], some)
             return
-        sentence, memory = (best >= self.threshold).nonzero().unbind(1)
+        sentence, memory = places(high)
         where = first_prefixes[sentence] + position[sentence, memory]
         self.offer(memory, pack(best[sentence, memory], where))
 
-    def _offer_batch_top(self, best: Tensor, position: Tensor, first_prefixes: Tensor) -> None:
-        """Add only each memory's top t of the batch: the others cannot stay in the table."""
-        few = min(self.keys.shape[1], len(best))
-        columns = max(1, _CHUNK // len(best))
-        for start in range(0, best.shape[1], columns):
-            some = slice(start, start + columns)
-            keys = pack(best[:, some].clamp_min(0), first_prefixes[:, None] + position[:, some])
-            keys = keys.where(best[:, some] > 0, 0).T.topk(few, dim=1).values
-            row, rank = (keys > 0).nonzero().unbind(1)
-            self.offer(row + start, keys[row, rank])
-        self.merge()
+    def _merge_best(self, best: Tensor, position: Tensor, first_prefixes: Tensor, high: Tensor, columns: slice) -> None:
+        """Merge all candidates (`high`) for the memories in `columns`."""
+        keys = pack(best, first_prefixes[:, None] + position)
+        self.merge_rows(keys.where(high, EMPTY), columns)
+        self._update_threshold(columns)
 
     def merge(self) -> None:
         super().merge()
-        self._empty = False
         self._update_threshold()
 
-    def _update_threshold(self) -> None:
+    def _update_threshold(self, columns: slice = slice(None)) -> None:
         """The t-th highest coefficient of every memory, which candidates must reach; the least positive number if it has fewer."""
-        self.threshold = coefficients_of(self.keys[:, -1].clamp_min(1 << 32))
+        self.threshold[columns] = coefficients_of(self.keys[columns, -1].clamp_min(1 << 32))
