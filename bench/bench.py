@@ -81,7 +81,7 @@ def search(memories: MemoryModel, sentences: int) -> None:
     if seconds is not None:
         share = seconds / (seconds + sum(race.searched))
         print(
-            f"text → sentences → tokens: {share:.1%} of the whole, at most 5 %: {'OK' if share <= 0.05 else 'EXCEEDED'}"
+            f"text → sentences → tokens: {share:.1%} of the whole, at most 1.5 %: {'OK' if share <= 0.015 else 'EXCEEDED'}"
         )
 
 

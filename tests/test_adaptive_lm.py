@@ -16,7 +16,7 @@ import fullsize
 import tiny
 from ffscope.cli import app
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.sentences import SentenceSplitter, is_word_level
+from ffscope.corpus.tokenizing import is_word_level
 from ffscope.live.model import Live
 from ffscope.models.fairseq.dictionary import SYMBOLS, make_tokenizer
 from ffscope.models.ranking import ranked
@@ -24,6 +24,7 @@ from ffscope.models.unembedding import make_unembedding
 from ffscope.options.corpus import CorpusOptions
 from ffscope.pipeline import triggers
 from ffscope.study.folder import Study
+from splitting import split
 
 PAPER = Path(__file__).parent / "golden" / "fairseq" / "paper"
 NAMES = ["adaptive_lm", "adaptive_lm untied", "adaptive_lm post-norm"]
@@ -178,8 +179,8 @@ def test_wikitext_stays_as_it_is_for_a_model_that_reads_words(tmp_path):
 
 def test_a_point_in_a_number_ends_no_sentence():
     words = [*SYMBOLS, *["Robert", "is", "5", "@.@", "ft", "tall", ".", "He", "had"]]
-    cutter = SentenceSplitter(make_tokenizer(words, bos="</s>"), language="en", max_tokens=128)
-    ((_, sentences),) = cutter.sentences([(0, "Robert <unk> is 5 @.@ 5 ft tall . He had <unk> .")])
+    text = "Robert <unk> is 5 @.@ 5 ft tall . He had <unk> ."
+    (sentences,), _ = split(make_tokenizer(words, bos="</s>"), text, max_tokens=128)
     assert [sentence.text for sentence in sentences] == ["Robert <unk> is 5 @.@ 5 ft tall .", "He had <unk> ."]
     assert sentences[0].tokens == [4, 3, 5, 6, 7, 6, 8, 9, 10]
     assert [sentences[0].text[:end].split()[-1] for end in sentences[0].ends] == sentences[0].text.split()

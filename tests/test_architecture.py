@@ -23,6 +23,7 @@ READING_SIDE = ["duckdb", "sentencex", "simplemma", "altair", "vl_convert", "fas
 LAYERS = [
     {"errors"},
     {
+        "ahead",
         "axes",
         "bundled",
         "cancellation",

@@ -22,13 +22,13 @@ from ffscope.corpus import streams
 from ffscope.corpus.batches import Chunk, batches
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.ingest import write_sentences
-from ffscope.corpus.sentences import SentenceSplitter
 from ffscope.corpus.wikitext import detokenize, split_articles
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress
 from ffscope.queries.disk_set import DiskSet
 from ffscope.study.folder import Study
+from splitting import split
 
 NOISE = random.Random(0).randbytes(1000)
 TEXTS = ["One is here. Two is there.\nA second paragraph.", "Ünïcödé, 日本語。はい。", "Three!\r\nFour\rFive"]
@@ -318,8 +318,7 @@ TRICKY = [
 
 @pytest.mark.parametrize("text", TRICKY)
 def test_sentences_keep_the_tokens_of_running_text(tokenizer, text):
-    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=1000)
-    ((_, sentences),) = cutter.sentences([(None, text)])
+    (sentences,), _ = split(tokenizer, text)
     assert [sentence.tokens for sentence in sentences] == plainly_cut(tokenizer, text)
     whole = tokenizer.encode(text, add_special_tokens=False)
     assert list(chain(*(sentence.tokens for sentence in sentences))) == whole
@@ -334,8 +333,7 @@ def test_sentences_keep_the_tokens_of_running_text(tokenizer, text):
 
 
 def test_a_cut_sentence_keeps_its_next_token(tokenizer):
-    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=4)
-    ((_, (sentence, other)),) = cutter.sentences([("label", "Abcdefg. Hi.")])
+    ((sentence, other),), _ = split(tokenizer, "Abcdefg. Hi.", max_tokens=4)
     whole = tokenizer.encode("Abcdefg. Hi.", add_special_tokens=False)
     assert (sentence.tokens, sentence.next_token, sentence.cut) == (whole[:4], whole[4], True)
     assert other.cut is False
@@ -344,16 +342,19 @@ def test_a_cut_sentence_keeps_its_next_token(tokenizer):
 def test_a_tokenizer_without_offsets(tokenizer):
     slow = types.SimpleNamespace(is_fast=False, eos_token_id=None, encode=tokenizer.encode)
     for text in TRICKY:
-        ((_, sentences),) = SentenceSplitter(slow, language="en", max_tokens=1000).sentences([(None, text)])
-        ((_, fast),) = SentenceSplitter(tokenizer, language="en", max_tokens=1000).sentences([(None, text)])
+        (sentences,), _ = split(slow, text)
+        (fast,), _ = split(tokenizer, text)
         assert [sentence.tokens for sentence in sentences] == [sentence.tokens for sentence in fast]
         assert sentences[-1].next_token == -1
 
 
 def test_a_disk_set_recognises_duplicates():
-    seen = DiskSet()
-    assert [seen.add(text) for text in ("a", "b", "a", "ä", "b")] == [True, True, False, True, False]
-    seen.close()
+    digests = DiskSet()
+    assert digests.add([b"a", b"b", b"a", b"c"]) == [True, True, False, True]
+    assert digests.add([]) == []
+    assert digests.add([b"d"]) == [True]
+    assert digests.add([b"b", b"e", b"d"]) == [False, True, False]
+    digests.close()
 
 
 @pytest.mark.parametrize("tokens", [1, 30, 10_000])

@@ -9,7 +9,11 @@ import transformers as hf
 
 import tiny
 from ffscope import LensError, read
+from ffscope.analysis.values import _read_layer
 from ffscope.models import lenses
+from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
+from ffscope.models.lenses import base
+from ffscope.models.ranking import ranked
 
 IDS = list(range(4, 12))
 
@@ -145,3 +149,68 @@ def test_a_module_is_all_that_a_new_lens_needs(tmp_path, monkeypatch):
     expected = 4 * model.lens("raw").states(vectors, 2)
     torch.testing.assert_close(model.lens("twice").states(vectors, 2), expected)
     monkeypatch.delitem(sys.modules, "ffscope.models.lenses.twice")
+
+
+def plain_reading(logits, next_token):
+    """The first and last 20 tokens of a row by sorting all of it, the rank of the next token, and the first probabilities."""
+    order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
+    from_the_bottom = sorted(range(len(logits)), key=lambda token: (logits[token], token))
+    return order[:20], from_the_bottom[:20], order.index(next_token) + 1
+
+
+VOCABULARY = 9001  # more than is ranked directly, and no multiple of a group
+WIDE = {"softmax_cutoffs": [301, 1999, VOCABULARY], "input_cutoffs": [301, 1999, VOCABULARY]}
+
+
+def wide_model(name):
+    """One layer over a vocabulary of thousands, with ties: within a band, across the borders of bands and groups, and whole."""
+    torch.manual_seed(1)
+    if name == "adaptive_lm":
+        config = AdaptiveLMConfig(
+            **WIDE, input_widths=[16, 8, 4], hidden_size=16, intermediate_size=23, num_hidden_layers=1,
+            num_attention_heads=2,
+        )  # fmt: skip
+        hf_model = AdaptiveLM(config)
+        bands = [hf_model.embed_tokens.band(i)[0] for i in range(3)]
+    else:
+        sizes = {"n_embd": 16, "n_inner": 23, "n_layer": 1, "n_head": 2}
+        hf_model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=VOCABULARY, bos_token_id=0, eos_token_id=0, **sizes))
+        bands = [hf_model.lm_head.weight]
+    with torch.no_grad():
+        for rows in bands:
+            rows[1::7] = rows[1]  # many equal logits, in most groups
+            rows[-1] = rows[0]
+        values = read(hf_model).values(0)
+        values[3] = 0  # all logits equal
+        values[5:9] *= 1000
+    return read(hf_model)
+
+
+@pytest.mark.parametrize("lens", ["norm", "raw"])
+@pytest.mark.parametrize("name", ["adaptive_lm", "gpt2"])
+def test_values_read_in_chunks_are_ranked_as_all_logits_sorted(name, lens, monkeypatch):
+    monkeypatch.setattr(base, "_LOGITS", 8 * 4 * VOCABULARY)  # four values read at once
+    monkeypatch.setattr(base, "_MULTIPLIED", 8)  # eight multiplied, so that the last products are fewer
+    model = wide_model(name)
+    reading = model.lens(lens)
+    count = model.memories[0]
+    # In every band, at the borders, and among the ties.
+    next_tokens = torch.tensor([0, 1, 8, 300, 301, 302, 1998, 1999, 2000, 8999, 9000])[torch.arange(count) % 11]
+    top, probabilities, bottom, ranks = _read_layer(reading, 0, next_tokens)
+    logits = torch.cat([chunk.clone() for chunk in reading.value_chunks(0)])
+    torch.testing.assert_close(logits, reading.values(0), rtol=1e-6, atol=1e-6)
+    for memory, row in enumerate(logits):
+        best, worst, rank = plain_reading(row.tolist(), int(next_tokens[memory]))
+        assert (top[memory].tolist(), bottom[memory].tolist(), int(ranks[memory])) == (best, worst, rank)
+    expected = logits.double().softmax(-1).gather(1, top.long()).float()
+    torch.testing.assert_close(probabilities, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("count", [1, 20, 500])
+@pytest.mark.parametrize("vocab", [4095, 4096, 5003])
+@pytest.mark.parametrize("levels", [1, 3, 10**6])
+def test_a_large_vocabulary_is_ranked_in_groups_as_sorted(vocab, levels, count):
+    logits = torch.randint(levels, (3, vocab), generator=torch.Generator().manual_seed(levels)) / 8
+    highest, lowest = (logits.sort(dim=-1, stable=True, descending=down).indices[:, :count] for down in (True, False))
+    assert torch.equal(ranked(logits, count), highest)
+    assert torch.equal(ranked(logits, count, lowest=True), lowest)

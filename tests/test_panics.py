@@ -19,12 +19,12 @@ from conftest import SHARED
 from ffscope import SourceError, load, read
 from ffscope.corpus.documents import Corpus
 from ffscope.corpus.ingest import write_sentences
-from ffscope.corpus.sentences import SentenceSplitter
 from ffscope.errors import CorpusError, InputError
 from ffscope.models.encoder import Encoder
 from ffscope.options.corpus import CorpusOptions
 from ffscope.panics import Unreadable, guarded
 from ffscope.study.folder import Study
+from splitting import split
 
 PANICS = "W\N{NO-BREAK SPACE}."
 """What sentencex panics at: a capital letter, white space outside ASCII, a full stop."""
@@ -49,18 +49,13 @@ def test_errors_not_caused_by_the_text_are_passed_on(error):
         raise error
 
 
-def cut(tokenizer, *texts):
-    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=100)
-    return cutter, [sentences for _, sentences in cutter.sentences((None, text) for text in texts)]
-
-
 def test_text_that_makes_sentencex_panic_is_still_split(tokenizer):
     text = f"See here. By John {PANICS} Then more."
-    cutter, ((*sentences,),) = cut(tokenizer, text)
+    ((*sentences,),), failures = split(tokenizer, text)
     assert sentences[0].text == "See here."
     assert PANICS in sentences[1].text
     assert [token for sentence in sentences for token in sentence.tokens] == tokenizer.encode(text)
-    assert not cutter.skipped
+    assert not failures
 
 
 @pytest.mark.shared
@@ -71,23 +66,23 @@ def test_the_article_that_ended_a_run_is_read(tokenizer, tmp_path):
     with lzma.open(train) as articles:
         (tmp_path / "a.jsonl").write_bytes(next(islice(articles, 1885, None)))
     (document,) = Corpus(str(tmp_path / "a.jsonl"))
-    cutter = SentenceSplitter(tokenizer, language="en", max_tokens=10**6)
-    for text, sentences in cutter.sentences((text, text) for text in document.paragraphs):
+    texts = list(document.paragraphs)
+    paragraphs, failures = split(tokenizer, *texts, max_tokens=10**6)
+    for text, sentences in zip(texts, paragraphs, strict=True):
         assert [token for sentence in sentences for token in sentence.tokens] == tokenizer.encode(text)
-    assert not cutter.skipped
+    assert not failures
 
 
 @pytest.mark.parametrize("segment", [panic, lambda _, text: [text[1:]], lambda *_: 1 / 0])
-def test_a_paragraph_that_cannot_be_split_is_split_by_punctuation_and_counted(tokenizer, monkeypatch, caplog, segment):
+def test_a_paragraph_that_cannot_be_split_is_split_by_punctuation_and_counted(tokenizer, monkeypatch, segment):
     def sometimes(language, text):
         return segment(language, text) if "BAD" in text else [text]
 
     monkeypatch.setattr(sentencex, "segment", sometimes)
-    cutter, paragraphs = cut(tokenizer, "Good. One.", 'BAD is "here." Two is!  Three', "BAD", "Good.")
+    paragraphs, failures = split(tokenizer, "Good. One.", 'BAD is "here." Two is!  Three', "BAD", "Good.")
     texts = [[sentence.text for sentence in sentences] for sentences in paragraphs]
     assert texts == [["Good. One."], ['BAD is "here."', "Two is!", "Three"], ["BAD"], ["Good."]]
-    assert cutter.skipped == {"paragraphs that the sentence splitter could not read, split by punctuation alone": 2}
-    assert len(caplog.records) == 1  # with the reason, once
+    assert failures == {"paragraphs that the sentence splitter could not read, split by punctuation alone": 2}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
@@ -97,7 +92,7 @@ def test_a_splitter_that_is_interrupted_stops_the_reading(tokenizer, monkeypatch
 
     monkeypatch.setattr(sentencex, "segment", interrupted)
     with pytest.raises(error):
-        cut(tokenizer, "One.")
+        split(tokenizer, "One.")
 
 
 class Panicking:
@@ -115,9 +110,9 @@ class Panicking:
 
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_a_paragraph_that_cannot_be_tokenized_is_the_only_one_skipped(tokenizer, is_fast):
-    cutter, paragraphs = cut(Panicking(tokenizer, is_fast=is_fast), "One.", "BAD.", "Two.")
+    paragraphs, failures = split(Panicking(tokenizer, is_fast=is_fast), "One.", "BAD.", "Two.")
     assert [[sentence.text for sentence in sentences] for sentences in paragraphs] == [["One."], [], ["Two."]]
-    assert cutter.skipped == {"paragraphs that the tokenizer could not read": 1}
+    assert failures == {"paragraphs that the tokenizer could not read": 1}
 
 
 def test_a_tokenizer_that_cannot_read_a_part_leaves_the_paragraph_whole(tokenizer):
@@ -127,9 +122,9 @@ def test_a_tokenizer_that_cannot_read_a_part_leaves_the_paragraph_whole(tokenize
         eos_token_id=None,
         encode=lambda text, **_: tokenizer.encode(text) if text == whole else panic(),
     )
-    cutter, ((sentence,),) = cut(slow, whole)
+    ((sentence,),), failures = split(slow, whole)
     assert (sentence.text, sentence.tokens) == (whole, tokenizer.encode(whole))
-    assert cutter.skipped == {"paragraphs that the tokenizer could not read in parts, left whole": 1}
+    assert failures == {"paragraphs that the tokenizer could not read in parts, left whole": 1}
 
 
 def test_a_study_counts_and_reports_what_could_not_be_read(tokenizer, tmp_path, monkeypatch, caplog):
@@ -143,6 +138,7 @@ def test_a_study_counts_and_reports_what_could_not_be_read(tokenizer, tmp_path, 
     assert study.manifest["corpus"]["skipped"] == {what: 3}
     assert study.manifest["corpus"]["sentences"] == 9
     assert f"Read 9 sentences; 3 {what}." in caplog.text
+    assert caplog.text.count("called `Option::unwrap()`") == 1  # the reason, once
 
 
 def test_a_prompt_that_cannot_be_tokenized_is_a_sentence(tokenizer):

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
+from ffscope.models.encoder import Encoder
 from ffscope.search.accumulators import SAMPLE, Accumulators, BatchInfo
 from ffscope.search.highest import first_positions, highest, plain
 from ffscope.search.histogram import ABOVE_ZERO, BINS, EDGES, Histogram, bin_of
@@ -240,3 +242,20 @@ def test_the_kernel_does_what_torch_does(shape, dtype):
     coefficients[1, 0, 2] = torch.nan
     highest(coefficients, *results[0])
     assert results[0][0][1, 2].isnan()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_an_encoder_gives_the_same_word_vectors_on_a_gpu(tmp_path, tokenizer):
+    config = BertConfig(vocab_size=67, hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96)
+    torch.manual_seed(0)
+    BertModel(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    generator = np.random.default_rng(0)
+    words = ["".join(generator.choice(list("abcdefgh"), generator.integers(1, 20))) for _ in range(5000)]
+    cpu, gpu, chosen = (Encoder(str(tmp_path), device) for device in ("cpu", "cuda", "auto"))
+    assert next(gpu._model.parameters()).device.type == next(chosen._model.parameters()).device.type == "cuda"
+    assert cpu.fingerprint == gpu.fingerprint
+    expected = cpu.word_vectors(words)
+    assert np.abs(expected).max() > 0.1
+    for encoder in (gpu, chosen):
+        np.testing.assert_allclose(encoder.word_vectors(words), expected, rtol=0, atol=1e-5)

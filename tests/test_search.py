@@ -10,6 +10,7 @@ import tiny
 from ffscope import read
 from ffscope.corpus.batches import Batch
 from ffscope.corpus.ingest import write_sentences
+from ffscope.corpus.reading import Reading
 from ffscope.errors import ProofError, StudyError
 from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
@@ -104,14 +105,14 @@ def test_shards_are_the_batches_of_the_plan(tokenizer, tmp_path, monkeypatch):
     model = read(tiny.make("llama"), tokenizer)
     with Study.writing(tmp_path / "study", {}) as study:
         write_sentences(study, tokenizer, CorpusOptions(str(tmp_path / "text.txt")))
-        plan = make_plan(study, model, SearchOptions(top=3, batch_tokens=50))
-    read_shards = list(shards(plan, study.path("sentences.parquet")))
+        plan = make_plan(study, model, SearchOptions(top=3, batch_tokens=50), Reading(study))
+    read_shards = list(shards(plan, Reading(study)))
     assert [shard.number for shard in read_shards] == list(range(len(read_shards)))
     assert len(read_shards) > 2
     firsts = np.cumsum([0, *(len(shard.batches) for shard in read_shards)])
     assert [shard.first for shard in read_shards] == firsts[:-1].tolist()
-    assert sum(len(batch.sentences) for shard in read_shards for batch in shard.batches) == plan.sentences
-    assert sum(batch.tokens.size for shard in read_shards for batch in shard.batches) == plan.prefixes
+    assert sum(len(batch.sentences) for shard in read_shards for batch in shard.batches) == plan.total["sentences"]
+    assert sum(batch.tokens.size for shard in read_shards for batch in shard.batches) == plan.total["prefixes"]
 
 
 def test_an_engine_is_found_by_its_modules_name():

@@ -153,32 +153,32 @@ def same_bytes(study, other):
 @pytest.mark.parametrize("at", [1, 2, 7])
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, MemoryError])
 def test_an_interrupted_search_ends_with_the_same_bytes(at, stop, llama, corpus, whole, tmp_path, monkeypatch):
-    run, count = Search.run, itertools.count(1)
+    run, count = Search.run_prepared, itertools.count(1)
 
     def stopping(self, batch):
         if next(count) == at:
             raise stop
         run(self, batch)
 
-    monkeypatch.setattr(Search, "run", stopping)
+    monkeypatch.setattr(Search, "run_prepared", stopping)
     with pytest.raises(stop):
         triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK, checkpoint_every=0.0)
     assert not (tmp_path / "study" / "triggers.parquet").exists()
-    monkeypatch.setattr(Search, "run", run)
+    monkeypatch.setattr(Search, "run_prepared", run)
     study = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "study", search=QUICK)
     assert same_bytes(study, whole)
     assert sorted(path.name for path in study.folder.iterdir()) == sorted(path.name for path in whole.folder.iterdir())
 
 
 def test_ctrl_c_waits_for_the_batch_and_loses_nothing(llama, corpus, whole, tmp_path, monkeypatch):
-    run, count, usual = Search.run, itertools.count(1), signal.getsignal(signal.SIGINT)
+    run, count, usual = Search.run_prepared, itertools.count(1), signal.getsignal(signal.SIGINT)
 
     def interrupted(self, batch):
         if next(count) == 4:
             signal.raise_signal(signal.SIGINT)
         run(self, batch)
 
-    monkeypatch.setattr(Search, "run", interrupted)
+    monkeypatch.setattr(Search, "run_prepared", interrupted)
     folder = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
         triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, checkpoint_every=1000.0)
@@ -267,7 +267,7 @@ def _done(folder):
 
 
 def test_a_finished_study_is_not_done_again(llama, corpus, whole, monkeypatch):
-    monkeypatch.setattr(Search, "run", None)
+    monkeypatch.setattr(Search, "run_prepared", None)
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     triggers(llama, CorpusOptions(str(corpus)), whole.folder, search=QUICK)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
@@ -409,8 +409,8 @@ def test_the_first_sentences_and_a_held_out_document(llama, corpus, tmp_path):
 @pytest.mark.parametrize("together", [(1, 10), (7, 300), (1000, 10**6)])
 def test_what_is_read_does_not_depend_on_how_it_is_grouped(together, llama, tmp_path, monkeypatch):
     paragraphs, characters = together
-    monkeypatch.setattr("ffscope.corpus.sentences._GROUP_PARAGRAPHS", paragraphs)
-    monkeypatch.setattr("ffscope.corpus.sentences._GROUP_CHARACTERS", characters)
+    monkeypatch.setattr("ffscope.corpus.paragraphs._GROUP_PARAGRAPHS", paragraphs)
+    monkeypatch.setattr("ffscope.corpus.paragraphs._FIRST_GROUP", characters)
     rows = [
         {
             "text": f"The {'abcdefgh'[i % 8]} number {'xyzuv'[i // 8 % 5]} {'klmn'[i // 40]}. Again {'abc'[i % 3]} {'b' * i}."

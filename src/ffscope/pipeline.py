@@ -10,7 +10,7 @@ from typing import Any
 
 from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.triggers import find_triggers
-from ffscope.corpus.ingest import write_sentences
+from ffscope.corpus.reading import Reading
 from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
 from ffscope.models.fingerprint import manifest_entry
 from ffscope.models.inputs import bos_token
@@ -35,12 +35,16 @@ def triggers(
     out: Path | str,
     *,
     search: SearchOptions | None = None,
+    readers: int | None = None,
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
 ) -> Study:
-    """Read a corpus into a study and find every memory's triggers in it. Finished work is not repeated."""
+    """Read a corpus into a study and find every memory's triggers in it. Finished work is not repeated.
+
+    `readers` processes split and tokenize the text, by default one per core. The search of a long text begins while they read.
+    """
     with Study.writing(out, manifest_entry(model)) as study:
-        _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
+        _search(study, model, corpus, search or SearchOptions(), readers, checkpoint_every, progress)
     return study
 
 
@@ -72,6 +76,7 @@ def run(
     out: Path | str,
     *,
     search: SearchOptions | None = None,
+    readers: int | None = None,
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
     **options: Any,
@@ -82,7 +87,7 @@ def run(
         for row in stages_in_run():  # before the search, which may take hours
             if row.check:
                 resolve(row.check)(work.options)
-        _search(study, model, corpus, search or SearchOptions(), checkpoint_every, progress)
+        _search(study, model, corpus, search or SearchOptions(), readers, checkpoint_every, progress)
         _run_all(work)
         _report(work)
     return study
@@ -183,13 +188,14 @@ def _search(
     model: MemoryModel,
     corpus: CorpusOptions,
     search: SearchOptions,
+    readers: int | None,
     checkpoint_every: float,
     progress: ProgressCallback,
 ) -> None:
     search = search.resolved(model.memories)
     corpus = replace(corpus, max_tokens=_max_sentence_tokens(model, corpus.max_tokens, bos=search.bos))
-    write_sentences(study, model.tokenizer, corpus, progress=progress)
-    find_triggers(study, model, search, checkpoint_every=checkpoint_every, progress=progress)
+    with Reading.of(study, model.tokenizer, corpus, readers=readers, progress=progress) as reading:
+        find_triggers(reading, model, search, checkpoint_every=checkpoint_every, progress=progress)
 
 
 @contextmanager

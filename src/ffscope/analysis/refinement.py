@@ -69,6 +69,7 @@ class Refinement(Observer):
         chunks = []
         for chunk, predicted in zip(states.split(self.lens.chunk), prediction.split(self.lens.chunk), strict=True):
             logits = self.lens.states(chunk, layer)
+            predicted = predicted.to(logits.device)
             probability = probabilities_of(predicted[:, None], logits)[:, 0]
             chunks.append((top(logits), probability, rank_of(predicted, logits)))
         tops, probabilities, ranks = map(torch.cat, zip(*chunks, strict=True))

@@ -1,5 +1,6 @@
 """Finds the prefixes with the highest coefficients for every memory, in one pass over the study's sentences."""
 
+from ffscope.corpus.reading import Reading
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
 from ffscope.progress import ProgressCallback, no_progress
@@ -7,26 +8,30 @@ from ffscope.search import checkpoint
 from ffscope.search.engines import engine
 from ffscope.search.plan import make_plan, requested_settings
 from ffscope.search.write import write_tables
-from ffscope.study.folder import Study
 
 
 def find_triggers(
-    study: Study,
+    reading: Reading,
     model: MemoryModel,
     options: SearchOptions,
     *,
     checkpoint_every: float = 60.0,
     progress: ProgressCallback = no_progress,
 ) -> None:
-    """Search the study's sentences: triggers.parquet, memories.parquet, and optionally negative_triggers.parquet.
+    """Search the sentences of a study: triggers.parquet, memories.parquet, and optionally negative_triggers.parquet.
+
+    The last of the sentences may still be read.
 
     An interrupted search resumes from its last checkpoint, and ends with the same files as one that was not interrupted.
     """
+    study = reading.study
     if study.done("triggers", requested_settings(options)):
         checkpoint.discard(study)
         return
-    plan = make_plan(study, model, options)
-    result = engine("local").run(study, model, plan, checkpoint_every=checkpoint_every, progress=progress)
+    plan = make_plan(study, model, options, reading)
+    result = engine("local").run(reading, model, plan, checkpoint_every=checkpoint_every, progress=progress)
+    reading.wait()
+    total = plan.total or study.manifest["corpus"]["searched"]
     write_tables(study, plan.groups(model), result.state)
-    study.finish("triggers", plan.settings, seconds=result.seconds, tokens=plan.prefixes, **plan.total)
+    study.finish("triggers", plan.settings, seconds=result.seconds, tokens=total["prefixes"], **total)
     checkpoint.discard(study)

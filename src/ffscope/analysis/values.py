@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ffscope.axes import Float, Int
+from ffscope.axes import Int
 from ffscope.errors import LensError
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
@@ -40,14 +40,14 @@ def read_values(
     parts = ResumableTable(study, "values.parquet", settings)
     for layer in parts.missing(model.layers):
         progress(Progress("values", layer, model.layers, unit="layers"))
-        parts.write_part(layer, _columns(study, model, layer, model_lens))
+        parts.write_part(layer, value_columns(study, model, layer, model_lens))
     parts.join(model.layers)
     study.finish("values", settings, seconds=time.perf_counter() - start)
     parts.drop()
     progress(Progress("values", model.layers, model.layers, unit="layers"))
 
 
-def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
+def value_columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
     """The rows of one layer."""
     values = model.values(layer)
     count = len(values)
@@ -60,15 +60,10 @@ def _columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) ->
     if lens is not None:
         next_tokens = _next_tokens(study, layer, count)
         outside = (next_tokens < 0) | (next_tokens >= lens.unembedding.vocab)
-        target_chunks = next_tokens.masked_fill(outside, 0).to(values.device).split(lens.chunk)
-        chunks = [
-            (*_tokens(logits), rank_of(tokens, logits))
-            for tokens, logits in zip(target_chunks, lens.value_chunks(layer), strict=True)
-        ]
-        top, probabilities, bottom, ranks = (torch.cat(column).cpu() for column in zip(*chunks, strict=True))
-        columns["top_tokens"], columns["bottom_tokens"] = _lists(top.int()), _lists(bottom.int())
+        top, probabilities, bottom, ranks = _read_layer(lens, layer, next_tokens.masked_fill(outside, 0))
+        columns["top_tokens"], columns["bottom_tokens"] = _lists(top), _lists(bottom)
         columns["top_probs"], columns["max_prob"] = _lists(probabilities), probabilities[:, 0].numpy()
-        columns["next_rank"] = pa.array(ranks.int().numpy(), mask=outside.numpy())
+        columns["next_rank"] = pa.array(ranks.numpy(), mask=outside.numpy())
     return columns
 
 
@@ -83,10 +78,24 @@ def _next_tokens(study: Study, layer: int, count: int) -> Int[Tensor, "memory"]:
     return next_tokens
 
 
-def _tokens(logits: Float[Tensor, "memory vocab"]) -> tuple[Tensor, Tensor, Tensor]:
-    """The top tokens with their probabilities, and the bottom tokens, lowest first."""
-    top = ranked(logits, TOKENS)
-    return top, probabilities_of(top, logits).float(), ranked(-logits, TOKENS)
+def _read_layer(lens: Lens, layer: int, next_tokens: Int[Tensor, "memory"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Per value: the top tokens, their probabilities, the bottom tokens, lowest first, and the rank of the next token."""
+    count, listed = len(next_tokens), min(TOKENS, lens.unembedding.vocab)
+    # Made before the first chunk: results kept between the chunks' large temporaries would scatter these over memory.
+    device = lens.unembedding.device
+    top, bottom = (torch.empty(count, listed, dtype=torch.int32, device=device) for _ in range(2))
+    probabilities = torch.empty(count, listed, device=device)
+    ranks = torch.empty(count, dtype=torch.int32, device=device)
+    next_tokens, start = next_tokens.to(device), 0
+    for logits in lens.value_chunks(layer):
+        chunk = slice(start, start + len(logits))
+        tokens = ranked(logits, TOKENS)
+        top[chunk] = tokens
+        probabilities[chunk] = logits.gather(1, tokens).exp() if lens.normalised else probabilities_of(tokens, logits)
+        bottom[chunk] = ranked(logits, TOKENS, lowest=True)
+        ranks[chunk] = rank_of(next_tokens[chunk], logits)
+        start = chunk.stop
+    return top.cpu(), probabilities.cpu(), bottom.cpu(), ranks.cpu()
 
 
 def _lists(rows: Tensor) -> pa.ListArray:

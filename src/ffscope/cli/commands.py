@@ -13,7 +13,7 @@ from ffscope import bundled
 from ffscope.cli.app import app
 from ffscope.cli.loading import load_for_search, load_model
 from ffscope.cli.output import print_check, print_finished, print_study, print_trace, program_name
-from ffscope.cli.parameters import Checkpoint, Json, Model, Out
+from ffscope.cli.parameters import Checkpoint, Json, Model, Out, Readers
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
 from ffscope.errors import SourceError
@@ -39,6 +39,7 @@ def check(model: Model, load: DeviceOptions, json_: Json = False) -> None:
             dtype="float32",
             trust_remote_code=load.trust_remote_code,
             model_type=load.model_type,
+            device_map=load.device_map,
         )
         loaded = make_memory_model(plain, source=model)
     with working("Checking every layer …"):
@@ -109,6 +110,7 @@ def run(
     search: SearchOptions,
     options: dict[str, Any],
     load: LoadOptions,
+    readers: Readers = None,
     checkpoint: Checkpoint = 60.0,
 ) -> None:
     """Make a whole study: every stage, the paper's figures and a report. If interrupted, run the same command to resume."""
@@ -116,7 +118,16 @@ def run(
     from ffscope.pipeline import run
 
     with showing_progress() as progress:
-        study = run(loaded, corpus, out_, search=search, checkpoint_every=checkpoint, progress=progress, **options)
+        study = run(
+            loaded,
+            corpus,
+            out_,
+            search=search,
+            readers=readers,
+            checkpoint_every=checkpoint,
+            progress=progress,
+            **options,
+        )
     print_finished(study)
 
 
@@ -127,6 +138,7 @@ def triggers(
     out_: Out,
     search: SearchOptions,
     load: LoadOptions,
+    readers: Readers = None,
     checkpoint: Checkpoint = 60.0,
 ) -> None:
     """Make a study with the search only."""
@@ -134,7 +146,9 @@ def triggers(
     from ffscope.pipeline import triggers
 
     with showing_progress() as progress:
-        study = triggers(loaded, corpus, out_, search=search, checkpoint_every=checkpoint, progress=progress)
+        study = triggers(
+            loaded, corpus, out_, search=search, readers=readers, checkpoint_every=checkpoint, progress=progress
+        )
     print_study(study)
 
 

@@ -40,6 +40,7 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
             load.dtype,
             trust_remote_code=load.trust_remote_code,
             model_type=load.model_type,
+            device_map=load.device_map,
         )
 
 
@@ -56,6 +57,7 @@ def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
             trust_remote_code=reload.trust_remote_code,
             model_type=reload.model_type or recorded.get("model_type"),
             device=reload.device,
+            device_map=reload.device_map,
             dtype=recorded["dtype"],
         )
         return load_model(source, options)

@@ -17,6 +17,13 @@ Model = Annotated[
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")]
 Out = Annotated[Path, typer.Option("--out", help="The study's folder. An unfinished study in it is resumed.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
+Readers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Processes that read the text; the result is the same. Default: one per core, up to 16; 1 on fewer than 4 cores.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 Annotator = Annotated[str | None, typer.Option(help="The annotator's name.")]

@@ -96,12 +96,12 @@ class _Lines:
     """Lines of progress, for a log."""
 
     def __init__(self) -> None:
-        self.due = time.monotonic() + _LOG_FIRST
+        self.due: dict[str, float] = {}  # by stage: two may run at the same time
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now >= self.due or progress.done == progress.total:
-            self.due = now + _LOG_EVERY
+        if now >= self.due.setdefault(progress.stage, now + _LOG_FIRST) or progress.done == progress.total:
+            self.due[progress.stage] = now + _LOG_EVERY
             err.print(f"{progress.stage}: {_message(progress)}", markup=False, soft_wrap=True)
 
 

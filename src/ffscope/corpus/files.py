@@ -46,5 +46,10 @@ def checked_kind(file: Path) -> str:
     return kind
 
 
+def stored_bytes(files: list[Path]) -> int:
+    """About how many bytes of text some files have; a compressed one has some four times its size."""
+    return sum(file.stat().st_size * (4 if file.suffix.lower() in COMPRESSIONS else 1) for file in files)
+
+
 def _expected() -> str:
     return f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"

@@ -3,250 +3,267 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import asdict
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ffscope.axes import Array
 from ffscope.corpus.documents import Corpus
-from ffscope.corpus.sentences import Sentence, SentenceSplitter, is_word_level
+from ffscope.corpus.files import stored_bytes
+from ffscope.corpus.fingerprint import Fingerprint
+from ffscope.corpus.paragraphs import Paragraph, Paragraphs, Position
+from ffscope.corpus.parts import SCHEMA, Parts
+from ffscope.corpus.readers import default_readers, splitting
+from ffscope.corpus.selection import Selection
+from ffscope.corpus.sentences import Sentences, SentenceSplitter
+from ffscope.corpus.summary import log_skipped, skipped_text, summary
+from ffscope.corpus.tokenizing import TextTokenizer
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
-from ffscope.queries.disk_set import DiskSet
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 from ffscope.tokens import spelling
 
 logger = logging.getLogger(__name__)
 
-_HELD_OUT_EVERY = 20  # every twentieth document is held out
-_UNKNOWN_WARNING = 0.1  # share of unknown words above which a warning is logged
 _REPORT_EVERY = 0.2  # seconds
-_ROWS = 1024  # per row group; a whole group is in memory at once
+_PART = 2**16  # sentences per part
+_ROW_GROUP, _DOCUMENT_GROUP = 1024, 2**16  # rows; a whole group is in memory at once
+_DOCUMENTS = SCHEMAS["documents.parquet"]
+_FEW_BYTES = 2**24  # text that one process reads faster than several processes start
 
 
 def write_sentences(
-    study: Study, tokenizer: Any, options: CorpusOptions, *, progress: ProgressCallback = no_progress
+    study: Study,
+    tokenizer: Any,
+    options: CorpusOptions,
+    *,
+    readers: int | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> None:
-    """Read a corpus into the study: sentences.parquet, documents.parquet, vocabulary.parquet."""
-    reader = _CorpusReader(tokenizer, options, progress)
-    settings = {**asdict(options), "corpus_files": reader.signature}
-    if study.done("sentences", settings):
-        return
-    start = time.perf_counter()
-    with (
-        study.table("documents.parquet") as documents,
-        study.table("sentences.parquet") as sentences,
-        reader.dropping_duplicates(),
-    ):
-        for rows in reader.rows(documents):
-            sentences.write_table(pa.Table.from_pylist(rows, SCHEMAS["sentences.parquet"]))
-            reader.report_progress()
-        reader.check_not_empty()
-    progress(Progress("reading", reader.counts["sentences"], reader.counts["sentences"]))
-    with study.table("vocabulary.parquet") as vocabulary:
-        vocabulary.write_table(_vocabulary(tokenizer))
-    reader.log_skipped()
-    study.manifest["corpus"] = reader.summary()
-    study.finish("sentences", settings, seconds=time.perf_counter() - start, tokens=reader.counts["prefixes"])
+    """Read a corpus into the study: sentences.parquet, documents.parquet, vocabulary.parquet.
+
+    With several `readers`, that many processes split and tokenize the text. If interrupted, the next call resumes.
+    """
+    ingestion = Ingestion(study, tokenizer, options, readers=readers, progress=progress)
+    if not study.done("sentences", ingestion.settings):
+        ingestion.begin()
+        ingestion.run()
+        ingestion.parts.drop()
 
 
-class _Paragraph(NamedTuple):
-    """Where a paragraph comes from: the corpus or the held-out file, the document, and the position in it."""
+class Ingestion:
+    """Reads a corpus into parts, in order, then writes the tables. The result does not depend on the number of readers."""
 
-    in_held_out_file: bool
-    number: int
-    position: int
-    held_out: bool
-    title: str | None
-    topic: str | None
-
-
-class _CorpusReader:
-    """Reads a corpus and its held-out documents into rows, and counts them."""
-
-    def __init__(self, tokenizer: Any, options: CorpusOptions, progress: ProgressCallback) -> None:
-        self.options, self._progress = options, progress
-        self.splitter = SentenceSplitter(tokenizer, language=options.language, max_tokens=options.max_tokens)
-        pretokenized = is_word_level(tokenizer)
-        self._unknown = tokenizer.unk_token_id if pretokenized else None
-        sources = [source for source in (options.corpus, options.held_out) if source]
+    def __init__(
+        self,
+        study: Study,
+        tokenizer: Any,
+        options: CorpusOptions,
+        *,
+        readers: int | None = None,
+        progress: ProgressCallback = no_progress,
+        on_part: Callable[[], None] = lambda: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`on_part` is called after a part is written. When `stopped` returns True, `run` writes the rows so far and returns."""
+        self.study, self.options, self._tokenizer = study, options, tokenizer
+        self._progress, self._on_part, self._stopped = progress, on_part, stopped
+        text_tokenizer = TextTokenizer(tokenizer)
+        self._splitter = SentenceSplitter(text_tokenizer, language=options.language, max_tokens=options.max_tokens)
+        self._unknown = text_tokenizer.unknown if text_tokenizer.is_word_level else None
         self.corpora = [
-            Corpus(source, field=options.field, pretokenized=pretokenized, on_read=self.report_progress)
-            for source in sources
+            Corpus(source, field=options.field, pretokenized=text_tokenizer.is_word_level, on_read=self._report)
+            for source in (options.corpus, options.held_out)
+            if source
         ]
+        files = [file for corpus in self.corpora for file in corpus.files]
+        few = bool(files) and stored_bytes(files) < _FEW_BYTES
+        self._readers = readers or (1 if few else default_readers())
         self.counts: Counter[str] = Counter()
         self._detail: str | None = None  # what is being read, and how much of it is done
         self._next_report = 0.0  # time of the next progress report
-        self._sentence_texts: DiskSet | None = None  # the sentences so far, while duplicates are dropped
-        self._digest = blake2b(digest_size=16)
-        self._documents: list[dict[str, Any]] = []
-        self._last = -1  # number of the last document in the table
-        self._corpus_end: int | None = None  # number of the first document of the held-out file
 
     @property
-    def signature(self) -> list[Any]:
-        return [corpus.signature for corpus in self.corpora]
+    def settings(self) -> dict[str, Any]:
+        """The settings that study.json stores."""
+        return {**asdict(self.options), "corpus_files": [corpus.signature for corpus in self.corpora]}
 
-    def report_progress(self, detail: str | None = None) -> None:
+    def run(self) -> bool:
+        """Read the rest of the text, after `begin`. Returns whether all is read."""
+        try:
+            return self._run()
+        finally:
+            if not self.parts.count:
+                self.parts.drop()  # leave nothing behind
+
+    def _run(self) -> bool:
+        start = time.perf_counter()
+        complete = self._restore()
+        with closing(self.selection):
+            if not complete and not self._read():
+                return False
+        self._check_not_empty()
+        self._write_tables(time.perf_counter() - start)
+        return True
+
+    def _read(self) -> bool:
+        """Read the rest of the text into parts. Returns whether all is read."""
+        with splitting(self._splitter, self._readers) as readers:
+            groups = Paragraphs(self.options, self.corpora, self.selection.enough).groups(self._position)
+            for paragraphs, sentences in readers.split(groups):
+                self._add(paragraphs, sentences)
+                if self._stopped():
+                    self._write_part()
+                    return False
+                if self._rows >= _PART:
+                    self._write_part()
+                self._report()
+        for source, corpus in enumerate(self.corpora):
+            self.selection.end_of_source(source, corpus.skipped)
+        self._write_part(last=True)
+        return True
+
+    def begin(self) -> None:
+        """Open the parts: none, or those of an interrupted run."""
+        self.parts = Parts(self.study, self.settings)
+
+    def _restore(self) -> bool:
+        """Start with the sentences in the parts. Returns whether these are all."""
+        self.selection = Selection(self.options, self.counts)
+        self._fingerprint = Fingerprint()
+        self._position = Position()
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+        for number in range(self.parts.count):
+            table = self.parts.read(number)
+            self._add_to_fingerprint(table)
+            self.selection.remember(table["text"])
+        if not self.parts.count:
+            return False
+        note = self.parts.note(self.parts.count - 1)
+        self._position = Position(*note["position"])
+        self.counts.update(note["counts"])
+        self.selection.restore(note["selection"])
+        logger.info("Resuming the reading after %d sentences.", self.counts["sentences"])
+        return note["last"]
+
+    def _add(self, paragraphs: list[Paragraph], sentences: Sentences) -> None:
+        """Add the wanted sentences of a group."""
+        rows, documents = self.selection.wanted(paragraphs, sentences)
+        self._position = paragraphs[-1].end
+        table = self._table(paragraphs, sentences, rows, documents)
+        held_out = table["held_out"].to_numpy()
+        lengths, tokens = sentences.lengths[rows], pc.list_flatten(table["tokens"]).to_numpy()
+        self.counts.update(
+            {
+                "sentences": len(rows),
+                "prefixes": len(tokens),
+                "cut": int(sentences.cut[rows].sum()),
+                "unknown": 0 if self._unknown is None else int((tokens == self._unknown).sum()),
+                "searched prefixes": int(lengths[~held_out].sum()),
+                "held out prefixes": int(lengths[held_out].sum()),
+            }
+        )
+        self._add_to_fingerprint(table)
+        self._tables.append(table)
+        self._rows += len(rows)
+
+    def _table(self, paragraphs: list[Paragraph], sentences: Sentences, rows: Array, documents: Array) -> pa.Table:
+        of_row = sentences.paragraphs[rows]
+        lengths = sentences.lengths[rows]
+        # The tokens of these rows, by their index among all tokens.
+        starts = (np.cumsum(sentences.lengths) - sentences.lengths)[rows]
+        at = np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ends = (offsets, sentences.ends[at]) if len(sentences.ends) else (np.zeros_like(offsets), sentences.ends)
+        first = self.counts["sentences"]
+        columns = {
+            "sentence": np.arange(first, first + len(rows)),
+            "document": documents[of_row],
+            "paragraph": np.array([paragraph.place for paragraph in paragraphs])[of_row],
+            "text": [sentences.texts[row] for row in rows.tolist()],
+            "tokens": _lists(offsets, sentences.tokens[at]),
+            "ends": _lists(*ends),
+            "next_token": sentences.next_tokens[rows],
+            "held_out": np.array([paragraph.held_out for paragraph in paragraphs])[of_row],
+        }
+        return pa.Table.from_pydict(columns, SCHEMA)
+
+    def _add_to_fingerprint(self, table: pa.Table) -> None:
+        self._fingerprint.add(
+            tokens=pc.list_flatten(table["tokens"]).to_numpy(),
+            lengths=pc.list_value_length(table["tokens"]).to_numpy(),
+            next_tokens=table["next_token"].to_numpy(),
+            held_out=table["held_out"].to_numpy(),
+        )
+
+    def _write_part(self, *, last: bool = False) -> None:
+        # After the limit of sentences no position to resume at is exact: how far is read ahead depends on the readers.
+        if not self._tables or (self.selection.limited and not last):
+            return
+        note = {
+            "position": self._position,
+            "counts": self.counts,
+            "selection": self.selection.state(),
+            "documents": self.selection.documents,
+            "last": last,
+        }
+        self.parts.write(pa.concat_tables(self._tables), note)
+        self._tables, self._rows, self.selection.documents = [], 0, []
+        self._on_part()
+
+    def _report(self, detail: str | None = None) -> None:
         """Report how much has been read, at most every _REPORT_EVERY seconds."""
         self._detail = detail or self._detail
         if (now := time.monotonic()) >= self._next_report:
             self._next_report = now + _REPORT_EVERY
             self._progress(Progress("reading", self.counts["sentences"], detail=self._detail))
 
-    @contextmanager
-    def dropping_duplicates(self) -> Iterator[None]:
-        """Within the block, repeated sentences are dropped if the options say so."""
-        with closing(DiskSet()) if self.options.dedupe else nullcontext() as self._sentence_texts:
-            yield
-
-    def rows(self, documents: Any) -> Iterator[list[dict[str, Any]]]:
-        """Row groups of sentences; their documents are written to `documents` along the way."""
-        rows: list[dict[str, Any]] = []
-        for paragraph, sentences in self.splitter.sentences(self._paragraphs()):
-            if self._past_the_end(paragraph):
-                continue
-            document = self._add_document(paragraph)
-            rows += [
-                self._row(sentence, paragraph, document)
-                for sentence in sentences
-                if self._is_wanted(sentence, paragraph)
-            ]
-            if len(rows) >= _ROWS:
-                yield rows
-                rows = []
-                self._write_documents(documents)
-        self._write_documents(documents)
-        if rows:
-            yield rows
-
-    def _paragraphs(self) -> Iterator[tuple[_Paragraph, str]]:
-        """The paragraphs to read. Reading ends when there are enough sentences to search and a document is held out."""
-        any_held_out = False
-        for in_held_out_file, corpus in zip((False, True), self.corpora, strict=False):
-            for number, document in enumerate(corpus):
-                held_out = in_held_out_file or (
-                    self.options.held_out is None and number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
-                )
-                if self._enough(held_out=in_held_out_file):
-                    if in_held_out_file or any_held_out or self.options.held_out:
-                        break
-                    if not held_out:
-                        continue
-                any_held_out |= held_out
-                empty = True
-                for position, text in enumerate(document.paragraphs):
-                    empty = False
-                    yield _Paragraph(in_held_out_file, number, position, held_out, document.title, document.topic), text
-                    if self._enough(held_out=held_out):
-                        break
-                corpus.skipped["documents without text"] += empty
-
-    def _past_the_end(self, paragraph: _Paragraph) -> bool:
-        """Whether a paragraph comes after the last one needed: paragraphs are tokenized in groups, so some are read ahead."""
-        another_document = paragraph.number > self._last and self.counts["documents held out"] > 0
-        late = self.options.held_out is None and self._enough(held_out=False) and another_document
-        return late or self._enough(held_out=paragraph.held_out)
-
-    def _enough(self, *, held_out: bool) -> bool:
-        limit = self.options.sentences
-        return limit is not None and self.counts["held out" if held_out else "searched"] >= limit
-
-    def _is_wanted(self, sentence: Sentence, paragraph: _Paragraph) -> bool:
-        if self._enough(held_out=paragraph.held_out):
-            return False
-        if self._sentence_texts is not None and not self._sentence_texts.add(sentence.text):
-            self.counts["duplicates"] += 1
-            return False
-        return True
-
-    def _add_document(self, paragraph: _Paragraph) -> int:
-        """The number of a paragraph's document, which is added to the table at its first paragraph."""
-        if paragraph.in_held_out_file and self._corpus_end is None:
-            self._corpus_end = self._last + 1
-        number = paragraph.number + (self._corpus_end or 0)
-        if number > self._last:
-            self._last = number
-            self.counts.update({"documents": 1, "documents held out": int(paragraph.held_out)})
-            row = {"document": number, "title": paragraph.title, "topic": paragraph.topic}
-            self._documents.append({**row, "held_out": paragraph.held_out})
-        return number
-
-    def _row(self, sentence: Sentence, paragraph: _Paragraph, document: int) -> dict[str, Any]:
-        number, length = self.counts["sentences"], len(sentence.tokens)
-        side = "held out" if paragraph.held_out else "searched"
-        self.counts.update(
-            {"sentences": 1, "prefixes": length, "cut": int(sentence.cut), side: 1, f"{side} prefixes": length}
-        )
-        self.counts["unknown"] += sentence.tokens.count(self._unknown) if self._unknown is not None else 0
-        self._digest.update(f"{side} {sentence.tokens} {sentence.next_token}\n".encode())
-        return {
-            "sentence": number,
-            "document": document,
-            "paragraph": paragraph.position,
-            "text": sentence.text,
-            "tokens": sentence.tokens,
-            "ends": sentence.ends,
-            "next_token": sentence.next_token,
-            "held_out": paragraph.held_out,
-        }
-
-    def _write_documents(self, documents: Any) -> None:
-        if self._documents:
-            documents.write_table(pa.Table.from_pylist(self._documents, SCHEMAS["documents.parquet"]))
-            self._documents = []
-
-    def check_not_empty(self) -> None:
+    def _check_not_empty(self) -> None:
         if not self.counts["searched"]:
+            self.parts.drop()
             raise CorpusError(
                 f"{self.options.corpus} has no sentence to search: {self.counts['documents']} documents were read"
-                f"{self._skipped_text()}. Expected UTF-8 text."
+                f"{skipped_text(self.options, self.counts, self.selection.skipped)}. Expected UTF-8 text."
             )
 
-    def log_skipped(self) -> None:
-        skipped = self._skipped_text()
-        if skipped:
-            logger.warning("Read %d sentences%s.", self.counts["sentences"], skipped)
-        unknown = self.counts["unknown"] / max(1, self.counts["prefixes"])
-        if unknown > _UNKNOWN_WARNING:
-            logger.warning(
-                "%.0f %% of the words are not in the model's dictionary. It expects words and punctuation separated by spaces, as "
-                "in WikiText's .tokens files.",
-                100 * unknown,
-            )
+    def _write_tables(self, seconds: float) -> None:
+        parts = range(self.parts.count)
+        self._write_table("sentences.parquet", (self.parts.read(number) for number in parts), _ROW_GROUP)
+        documents = (pa.Table.from_pylist(self.parts.note(number)["documents"], _DOCUMENTS) for number in parts)
+        self._write_table("documents.parquet", documents, _DOCUMENT_GROUP)
+        with self.study.table("vocabulary.parquet") as writer:
+            writer.write_table(_vocabulary(self._tokenizer))
+        count = self.counts["sentences"]
+        self._progress(Progress("reading", count, count))
+        skipped = self.selection.skipped
+        log_skipped(self.options, self.counts, skipped)
+        self.study.manifest["corpus"] = summary(self.options, self.counts, skipped, fingerprint=str(self._fingerprint))
+        self.study.finish("sentences", self.settings, seconds=seconds, tokens=self.counts["prefixes"])
 
-    def _skipped_text(self) -> str:
-        counts = [f"{count} {what}" for what, count in self._skipped_counts().items()]
-        if self.counts["cut"]:
-            counts.append(f"{self.counts['cut']} sentences cut at {self.options.max_tokens} tokens")
-        if self.counts["duplicates"]:
-            counts.append(f"{self.counts['duplicates']} duplicate sentences dropped")
-        return "; " + ", ".join(counts) if counts else ""
+    def _write_table(self, name: str, tables: Iterable[pa.Table], size: int) -> None:
+        """Write tables as row groups of equal size: the file must not depend on the parts."""
+        rest = SCHEMAS[name].empty_table()
+        with self.study.table(name) as writer:
+            for table in tables:
+                joined = pa.concat_tables([rest, table]).combine_chunks()
+                whole = len(joined) - len(joined) % size
+                if whole:
+                    writer.write_table(joined.slice(0, whole), row_group_size=size)
+                rest = joined.slice(whole)
+            if len(rest):
+                writer.write_table(rest)
 
-    def _skipped_counts(self) -> dict[str, int]:
-        total = sum((corpus.skipped for corpus in self.corpora), self.splitter.skipped)
-        return dict(sorted(total.items()))
 
-    def summary(self) -> dict[str, Any]:
-        """The entry about the corpus in study.json."""
-        counts = self.counts
-        sides = {
-            name: {"sentences": counts[side], "prefixes": counts[f"{side} prefixes"]}
-            for name, side in (("searched", "searched"), ("held_out", "held out"))
-        }
-        sides["held_out"]["documents"] = counts["documents held out"]
-        return {
-            "source": self.options.corpus,
-            **{name: counts[name] for name in ("documents", "sentences", "prefixes", "cut", "duplicates")},
-            **sides,
-            "skipped": self._skipped_counts(),
-            "fingerprint": self._digest.hexdigest(),
-        }
+def _lists(offsets: Array, numbers: Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(numbers, pa.int32()))
 
 
 def _vocabulary(tokenizer: Any) -> pa.Table:

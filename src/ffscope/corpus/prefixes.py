@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from ffscope.axes import Array
 from ffscope.corpus.batches import Chunk
+from ffscope.corpus.reading import Reading, batches_of
 
-_ROWS = 1024
+_ROWS = 4096
 
 
 class Places(NamedTuple):
@@ -23,7 +24,7 @@ class Places(NamedTuple):
     next_tokens: Array
 
 
-def chunks(sentences: Path, *, first: int | None = None) -> Iterator[Chunk]:
+def chunks(sentences: Reading | Path, *, first: int | None = None) -> Iterator[Chunk]:
     """The sentences that are not held out, in order: all, or the `first` ones."""
     remaining = first
     for chunk, _ in _read(sentences, []):
@@ -78,18 +79,34 @@ def tokens_of(sentences: Path, numbers: Array) -> dict[int, Array]:
     return tokens_by_sentence
 
 
-def _read(sentences: Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:
+def _read(sentences: Reading | Path, more: list[str]) -> Iterator[tuple[Chunk, Array]]:
     """Chunks, each with the values of an extra column if `more` names one."""
     number = 0
-    with pq.ParquetFile(sentences) as file:
-        for batch in file.iter_batches(_ROWS, columns=["sentence", "tokens", "held_out", *more]):
-            batch = batch.filter(~batch["held_out"].to_numpy(zero_copy_only=False))
-            lengths = np.diff(batch["tokens"].offsets.to_numpy()).astype(np.int64)
-            firsts = number + np.cumsum(lengths) - lengths
-            number += int(lengths.sum())
-            tokens = batch["tokens"].flatten().to_numpy()
-            numbers = batch["sentence"].to_numpy()
-            yield Chunk(numbers, firsts, lengths, tokens), batch[more[0]].to_numpy() if more else numbers
+    columns = ["sentence", "tokens", "held_out", *more]
+    batches = sentences.batches(columns) if isinstance(sentences, Reading) else batches_of(sentences, columns)
+    for batch in _of_equal_size(batches):
+        batch = batch.filter(~batch["held_out"].to_numpy(zero_copy_only=False))
+        lengths = np.diff(batch["tokens"].offsets.to_numpy()).astype(np.int64)
+        firsts = number + np.cumsum(lengths) - lengths
+        number += int(lengths.sum())
+        tokens = batch["tokens"].flatten().to_numpy()
+        numbers = batch["sentence"].to_numpy()
+        yield Chunk(numbers, firsts, lengths, tokens), batch[more[0]].to_numpy() if more else numbers
+
+
+def _of_equal_size(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, _ROWS in every batch but the last: chunks must not depend on the files that the rows come from."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while count + len(batch) >= _ROWS:
+            yield pa.concat_batches([*waiting, batch.slice(0, _ROWS - count)])
+            batch = batch.slice(_ROWS - count)
+            waiting, count = [], 0
+        waiting.append(batch)
+        count += len(batch)
+    if count:
+        yield pa.concat_batches(waiting)
 
 
 def prefix_text(sentence: Mapping[str, Any], position: int, spell: Callable[[Sequence[int]], str]) -> str:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from ffscope.ahead import ahead
 from ffscope.corpus.encodings import HEAD, encoding_of
 from ffscope.corpus.files import COMPRESSIONS
 from ffscope.errors import CorpusError, first_line
@@ -20,6 +21,7 @@ from ffscope.panics import Unreadable, guarded
 
 BLOCK = 2**20
 """Bytes per read."""
+_BLOCKS_AHEAD = 4
 LONGEST_RECORD = 64 * 2**20
 """Length in bytes of the longest .jsonl line that is parsed."""
 
@@ -133,17 +135,29 @@ class _ProgressReader(io.RawIOBase):
     def __init__(self, file: Path, size: int, raw: BinaryIO, content: Any, on_read: ReadCallback) -> None:
         self._file, self._size, self._raw, self._content, self._on_read = file, size, raw, content, on_read
         self._done = 0
+        self._left = b""  # of the last block
+        # Decompression takes as long as everything else that is done with a text in this process, so it has its own thread.
+        blocks = iter(self._read_block, b"")
+        self._blocks = (block for block in blocks) if content is raw else ahead(blocks, _BLOCKS_AHEAD)
+
+    def _read_block(self) -> bytes:
+        with as_corpus_error(self._file):
+            return self._content.read(BLOCK)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         self._on_read(self._detail())
-        with as_corpus_error(self._file):
-            data = self._content.read(len(buffer))
+        data = self._left or next(self._blocks, b"")
+        data, self._left = data[: len(buffer)], data[len(buffer) :]
         buffer[: len(data)] = data
         self._done += len(data)
         return len(data)
+
+    def close(self) -> None:
+        self._blocks.close()
+        super().close()
 
     def _detail(self) -> str:
         detail = f"{self._file.name}, {_megabytes(self._raw.tell())} of {_megabytes(self._size)} MB"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ffscope.cancellation import Stop
-from ffscope.corpus.sentences import is_word_level
+from ffscope.corpus.tokenizing import is_word_level
 from ffscope.errors import InputError
 from ffscope.live.interventions import Interventions, apply, positions_from_start
 from ffscope.live.prompt import Prompt, stoppable

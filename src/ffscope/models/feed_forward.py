@@ -26,6 +26,7 @@ class FeedForward:
         self.parts = [make_part(block, depth, part) for part in spec.parts]
         for before, part in zip(self.parts, self.parts[1:], strict=False):
             part.offset = before.offset + before.memories
+        self.device: torch.device | None = None  # where keys and values are given, if that is not where the layer runs
         self.memories = sum(part.memories for part in self.parts)
         self.gated = all(part.gated for part in self.parts)
         self.scale = resolve_scale(spec.scale, config)
@@ -44,23 +45,27 @@ class FeedForward:
     def keys(self) -> Keys:
         """Memory × hidden; a pair (gate, key) for a gated layer."""
         keys = [_concatenate(group) for group in zip(*(part.keys() for part in self.parts), strict=True)]
+        keys = [key.to(self.device) for key in keys]
         return keys[0] if len(keys) == 1 else (keys[0], keys[1])
 
     def key_biases(self) -> tuple[Tensor | None, ...]:
         """The biases added to x·key, one entry per key; None for a key without bias."""
         biases = [part.key_biases() for part in self.parts]
-        return tuple(None if group[0] is None else _concatenate(group) for group in zip(*biases, strict=True))
+        return tuple(
+            None if group[0] is None else _concatenate(group).to(self.device) for group in zip(*biases, strict=True)
+        )
 
     def values(self) -> Float[Tensor, "memory hidden"]:
         """The rows of the output projection."""
-        return _concatenate(tuple(part.values() for part in self.parts))
+        return _concatenate(tuple(part.values() for part in self.parts)).to(self.device)
 
     def update(self, coefficients: list[Tensor], arguments: list[Arguments]) -> Float[Tensor, "tokens hidden"]:
         """y, computed from each part's coefficients (tokens × memory): values and bias, then the post-norm and the scale."""
         summed = torch.zeros(())
         for part, part_coefficients, part_arguments in zip(self.parts, coefficients, arguments, strict=True):
             bias = part.bias(part_arguments)
-            product = part_coefficients @ part.values()
+            values = part.values()
+            product = part_coefficients.to(values.device) @ values
             summed = summed.to(product) + (product if bias is None else product + bias)
         return (summed if self.post is None else self.post(summed)) * self.scale
 

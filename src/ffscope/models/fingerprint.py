@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ffscope.models.memory_model import MemoryModel
+from ffscope.models.placement import named_weights
 
 _CHUNK = 2**22
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by element size in bytes
@@ -33,7 +34,7 @@ def manifest_entry(model: MemoryModel) -> dict[str, Any]:
 def fingerprint(model: Any) -> str:
     """A digest of all weights as they are in memory: the same weights in another precision have another digest."""
     digest = blake2b(digest_size=16)
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in named_weights(model):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_checksum(tensor)}\n".encode())
     return digest.hexdigest()
 

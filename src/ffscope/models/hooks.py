@@ -84,9 +84,22 @@ def detach(handle: RemovableHandle) -> None:
 
 
 def copy_module(module: nn.Module) -> nn.Module:
-    """A copy of a module, made while no thread changes its hooks."""
-    with _REGISTERING:
-        return copy.deepcopy(module)
+    """A copy of a module with its weights, made while no thread changes its hooks."""
+    hook: Any = getattr(module, "_hf_hook", None)
+    if hook is None:
+        with _REGISTERING:
+            return copy.deepcopy(module)
+    from accelerate.hooks import remove_hook_from_module
+    from accelerate.utils import align_module_device
+
+    with _REGISTERING, align_module_device(module):
+        # accelerate's hook is shared, not copied: it refers to the offloaded weights of the whole model.
+        copied = copy.deepcopy(module, {id(hook): hook})
+        weights = dict(copied.named_parameters(recurse=False))
+        remove_hook_from_module(copied)
+        for name, weight in weights.items():
+            setattr(copied, name, weight)
+    return copied
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ffscope.errors import InputError, first_line
+from ffscope.models.placement import input_device
 from ffscope.panics import Unreadable, guarded
 
 Inputs = dict[str, Any]
@@ -52,7 +53,12 @@ def encode(model: Any, tokenizer: Any, text: Source, *, bos: bool = False, reser
         inputs["use_cache"] = False
     if "return_dict" in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         inputs["return_dict"] = True
-    return {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    device = input_device(model)
+    # Not blocking: a copy from pinned memory does not wait for what the device is doing.
+    return {
+        name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
 
 
 def run(model: Any, inputs: Inputs) -> Any:

@@ -35,7 +35,7 @@ def linear_part(step: Map, width: int) -> Map:
     """The linear part of a step: a projection's matrix, or a norm's centring and gain; an activation is skipped."""
     if isinstance(step, nn.Linear):
         matrix = projection(step)
-        return lambda vector: vector.to(matrix.dtype) @ matrix
+        return lambda vector: vector.to(matrix) @ matrix
     return _norm_part(step, width) if isinstance(step, nn.Module) else _identity
 
 
@@ -58,7 +58,7 @@ def _norm_part(norm: nn.Module, width: int) -> Map:
     gain = (normed - exact(torch.zeros_like(probe))) * direction.square().mean().sqrt() / direction
 
     def apply(vector: Tensor) -> Tensor:
-        vector = vector.float()
+        vector = vector.to(gain.device, torch.float32)
         return (vector - vector.mean(-1, keepdim=True) if centred else vector) * gain
 
     return apply
@@ -68,7 +68,7 @@ def _gain_part(step: nn.Module, probe: Tensor) -> Map:
     """A gain (such as a layer scale) is linear; an activation is replaced by the identity."""
     gain = step(probe) / probe
     if torch.allclose(step(2 * probe), 2 * gain * probe) and torch.allclose(step(-probe), -gain * probe):
-        return lambda vector: vector.float() * gain
+        return lambda vector: vector.to(gain.device, torch.float32) * gain
     return _identity
 
 

@@ -25,10 +25,12 @@ def load(
     *,
     trust_remote_code: bool = False,
     model_type: str | None = None,
+    device_map: str | dict[str, Any] | None = None,
 ) -> MemoryModel:
     """The model at a hub name, folder or .gguf file, or a bundled default (`smollm2-135m`), as memories, proven on a few tokens.
 
-    `model_type` names the architecture, such as "bert", for a config.json that does not.
+    `model_type` names the architecture, such as "bert", for a config.json that does not. `device_map`, instead of `device`,
+    spreads the model over several devices and main memory: "auto", or a dictionary as in transformers.
     """
     if not isinstance(source, str | Path):
         raise SourceError(
@@ -36,7 +38,12 @@ def load(
             "To read a model that is already in memory, call `ffscope.read(model, tokenizer)`."
         )
     model, tokenizer = read_source(
-        str(source), device=device, dtype=dtype, trust_remote_code=trust_remote_code, model_type=model_type
+        str(source),
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        model_type=model_type,
+        device_map=device_map,
     )
     loaded = read(model, tokenizer, source=str(source))
     loaded.named_type = model_type

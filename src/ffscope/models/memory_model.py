@@ -13,6 +13,7 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.errors import MemoryNameError, ProofError
 from ffscope.memory_name import Memory, parse_name
+from ffscope.models.attention import kernels_for_any_shape
 from ffscope.models.edits import Edit, Names, Numbers, Positions, parse_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
@@ -22,6 +23,7 @@ from ffscope.models.layout import feed_forwards, find_top
 from ffscope.models.lenses import make_lens
 from ffscope.models.lenses.base import Lens
 from ffscope.models.parts import Part, Reader
+from ffscope.models.placement import input_device
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,9 @@ class MemoryModel:
         self.source = source
         self.named_type: str | None = None  # the type that the user gave, where config.json has none
         self._layers = feed_forwards(model, family)
+        if getattr(model, "hf_device_map", None):  # spread over devices: what is read from it comes together on one
+            for layer in self._layers:
+                layer.device = self.device
         self._lenses: dict[str, Lens] = {}
 
     def __repr__(self) -> str:
@@ -104,7 +109,7 @@ class MemoryModel:
         """Whether all layers are gated, so that each key is a pair (gate, key)."""
         return all(layer.gated for layer in self._layers)
 
-    @property
+    @cached_property
     def hidden(self) -> int:
         """The width of the residual."""
         return self._layers[-1].values().shape[1]
@@ -131,7 +136,8 @@ class MemoryModel:
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        """The device of its inputs, and of everything that is read from it."""
+        return input_device(self.model)
 
     @cached_property
     def causal(self) -> bool:
@@ -185,7 +191,8 @@ class MemoryModel:
     @torch.no_grad()
     def forward(self, inputs: Inputs) -> Any:
         """One pass of the model, with the edits and taps that are active in this thread."""
-        return run(self.model, inputs)
+        with kernels_for_any_shape(self.device):
+            return run(self.model, inputs)
 
     def trace(self, text: Source, *, bos: bool = True, layers: Iterable[int] | None = None) -> Trace:
         """Coefficients, residual, update and output of every layer and position, and the logits.
@@ -322,9 +329,10 @@ class _LayerRecorder:
 
     def _copy(self, tensor: Tensor) -> Tensor:
         if self._at is None:
-            return tensor.clone()
+            return tensor.clone().to(self.layer.device)
         batch, rows, positions = self._at  # some families flatten batch × position inside the block
-        return tensor.reshape(batch, -1, tensor.shape[-1])[rows, positions]
+        at = rows.to(tensor.device), positions.to(tensor.device)
+        return tensor.reshape(batch, -1, tensor.shape[-1])[at].to(self.layer.device)
 
     def coefficients(self) -> Tensor:
         if len(self._parts) < len(self.layer.parts):

@@ -17,21 +17,26 @@ from ffscope.axes import Float
 from ffscope.errors import LayoutError
 from ffscope.models.families import Dense, Experts
 from ffscope.models.hooks import attach, detach, find, first_tensor
+from ffscope.models.placement import stored
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Reader = Callable[["Part", Tensor, int], Tensor | None]
 """Takes a part, its coefficients (batch pos memory) and the number of cached positions; a tensor it returns replaces them."""
 
 
-def projection(module: nn.Module) -> Float[Tensor, "inputs outputs"]:
-    """A projection's matrix, inputs × outputs: GPT-2's Conv1D stores it this way, a Linear transposed."""
+def projection(module: nn.Module, *, loaded: bool = True) -> Float[Tensor, "inputs outputs"]:
+    """A projection's matrix, inputs × outputs: GPT-2's Conv1D stores it this way, a Linear transposed.
+
+    Without `loaded`, an offloaded matrix has a shape and no numbers.
+    """
     weight = getattr(module, "weight", None)
     if not isinstance(module, nn.Linear | Conv1D) or weight is None or not weight.is_floating_point():
         raise LayoutError(
             f"The feed-forward layer contains a {type(module).__name__}, whose weights cannot be read as keys or values. "
             "Expected a Linear with floating-point weights: load the model unquantized, with adapters merged."
         )
-    return weight.detach() if isinstance(module, Conv1D) else weight.detach().T
+    weight = (stored(module, "weight") if loaded else weight).detach()
+    return weight if isinstance(module, Conv1D) else weight.T
 
 
 def activation(block: nn.Module, path: str) -> Callable[[Tensor], Tensor]:
@@ -134,24 +139,25 @@ class DensePart(Part):
         self.out = find(block, spec.value)
         self.act = activation(block, spec.act)
         self.gated = bool(spec.gate or spec.fused)
-        self.memories = projection(self.out).shape[0]
+        self.memories = projection(self.out, loaded=False).shape[0]
 
     def keys(self) -> tuple[Tensor, ...]:
         return self._in_order([projection(module).T for module in self._key_modules()])
 
     def key_biases(self) -> tuple[Tensor | None, ...]:
-        return self._in_order([module.bias for module in self._key_modules()])
+        return self._in_order([stored(module, "bias") for module in self._key_modules()])
 
     def values(self) -> Float[Tensor, "memory hidden"]:
         return projection(self.out)
 
     def recompute(self, arguments: Arguments) -> Tensor:
-        x = first_tensor(arguments[0] or arguments[1])
-        sums = [nn.functional.linear(x, key, bias) for key, bias in zip(self.keys(), self.key_biases(), strict=True)]
+        x, keys = first_tensor(arguments[0] or arguments[1]), self.keys()
+        x = x.to(keys[0].device)  # where the module moves it
+        sums = [nn.functional.linear(x, key, bias) for key, bias in zip(keys, self.key_biases(), strict=True)]
         return self.act(sums[0]) if len(sums) == 1 else self.act(sums[0]) * sums[1]
 
     def bias(self, arguments: Arguments) -> Tensor | None:
-        return self.out.bias
+        return stored(self.out, "bias")
 
     def _key_modules(self) -> list[nn.Module]:
         return [find(self.block, path) for path in (self.spec.gate, self.spec.key) if path]
@@ -191,7 +197,8 @@ class WeightedPart(DensePart):
         return None if bias is None else bias * self._weight(first_tensor(arguments[0] or arguments[1]))
 
     def _weight(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, projection(self.weight_projection).T, self.weight_projection.bias).sigmoid()
+        matrix, bias = projection(self.weight_projection), stored(self.weight_projection, "bias")
+        return nn.functional.linear(x.to(matrix.device), matrix.T, bias).sigmoid()
 
     def _attach(self) -> list[RemovableHandle]:
         def remember(_module: nn.Module, args: tuple[Any, ...], *_rest: Any) -> None:
@@ -228,7 +235,7 @@ class ExpertsPart(Part):
                 "multiplies a value. Such mixtures are not supported."
             )
         self.gated = getattr(self.source, "has_gate", True)
-        self.experts, self.per_expert, _ = self._values().shape
+        self.experts, self.per_expert, _ = self._oriented(self.source.down_proj).shape
         self.memories = self.experts * self.per_expert
 
     def keys(self) -> tuple[Tensor, ...]:
@@ -255,7 +262,7 @@ class ExpertsPart(Part):
         if not getattr(self.source, "has_bias", False):
             return None
         _, routing = self._routed(arguments)
-        return routing @ self.source.down_proj_bias
+        return routing @ stored(self.source, "down_proj_bias")
 
     def coefficients(self, arguments: Arguments) -> Float[Tensor, "tokens memory"]:
         """The coefficients, computed for the routed experts only, with the weights as stored in the module."""
@@ -278,15 +285,17 @@ class ExpertsPart(Part):
         return x, routing.scatter_add(1, chosen, weights.reshape(chosen.shape).to(x.dtype))
 
     def _values(self) -> Float[Tensor, "experts memory hidden"]:
-        stacked = self.source.down_proj.detach()
+        return self._oriented(stored(self.source, "down_proj").detach())
+
+    def _oriented(self, stacked: Tensor) -> Float[Tensor, "experts memory hidden"]:
         return stacked if self.source.is_transposed else stacked.transpose(1, 2)
 
     def _stacked(self, kind: str) -> Any:
         """The experts' key weights (experts × outputs × hidden) or biases (experts × outputs), as one tensor."""
         name = "gate_up_proj" if self.gated else "up_proj"
         if kind == "bias":
-            return getattr(self.source, f"{name}_bias") if getattr(self.source, "has_bias", False) else None
-        stacked = getattr(self.source, name).detach()
+            return stored(self.source, f"{name}_bias") if getattr(self.source, "has_bias", False) else None
+        stacked = stored(self.source, name).detach()
         return stacked.transpose(1, 2) if self.source.is_transposed else stacked
 
     def _split(self, stacked: Tensor) -> tuple[Tensor, ...]:

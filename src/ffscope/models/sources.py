@@ -6,10 +6,11 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -35,6 +36,7 @@ from ffscope.errors import SourceError, first_line
 from ffscope.models.fairseq.checkpoint import find_checkpoint, read_checkpoint, read_tokenizer
 from ffscope.models.gguf_cache import read_gguf
 from ffscope.models.model_types import config_of_type, missing_type_message, reading_as
+from ffscope.models.placement import DeviceMap, check_device_map
 from ffscope.models.saving import refuse_overwriting, save_model
 from ffscope.panics import Unreadable, guarded
 
@@ -64,13 +66,15 @@ def read_source(
     dtype: str | torch.dtype,
     trust_remote_code: bool = False,
     model_type: str | None = None,
+    device_map: DeviceMap = None,
 ) -> tuple[Any, Any]:
     """The model, on its device, and its tokenizer (None if it has none)."""
+    check_device_map(device_map, device)
     torch_device = pick_device(device)
     torch_dtype = pick_dtype(dtype, torch_device)
     with _short_errors(source):
-        model, load_tokenizer = _read(source, torch_dtype, trust_remote_code, model_type)
-        return model.to(torch_device), load_tokenizer()
+        model, load_tokenizer = _read(source, torch_dtype, trust_remote_code, model_type, device_map)
+        return model if device_map else model.to(torch_device), load_tokenizer()
 
 
 def read_model(
@@ -80,12 +84,15 @@ def read_model(
     dtype: str | torch.dtype,
     trust_remote_code: bool = False,
     model_type: str | None = None,
+    device_map: DeviceMap = None,
 ) -> Any:
     """The model without its tokenizer, on its device."""
+    check_device_map(device_map, device)
     torch_device = pick_device(device)
     torch_dtype = pick_dtype(dtype, torch_device)
     with _short_errors(source):
-        return _read(source, torch_dtype, trust_remote_code, model_type)[0].to(torch_device)
+        model = _read(source, torch_dtype, trust_remote_code, model_type, device_map)[0]
+        return model if device_map else model.to(torch_device)
 
 
 def convert(source: str, folder: Path, *, trust_remote_code: bool = False, model_type: str | None = None) -> Any:
@@ -109,7 +116,11 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def _read(
-    source: str, dtype: torch.dtype | str, trust_remote_code: bool, model_type: str | None
+    source: str,
+    dtype: torch.dtype | str,
+    trust_remote_code: bool,
+    model_type: str | None,
+    device_map: DeviceMap = None,
 ) -> tuple[Any, Callable[[], Any]]:
     """The model, and a function that loads its tokenizer, which not every caller needs."""
     checkpoint = find_checkpoint(source)
@@ -117,6 +128,10 @@ def _read(
     if model_type is not None and (checkpoint or "gguf_file" in arguments):
         raise SourceError(
             f"--model-type is for a config.json without model_type; {source} has no config.json. Leave it out."
+        )
+    if device_map and (checkpoint or "gguf_file" in arguments):
+        raise SourceError(
+            f"A device map needs a folder of safetensors. Write {source} as one first: ffscope convert {source} --out FOLDER"
         )
     if checkpoint:
         model = read_checkpoint(checkpoint, dtype)
@@ -126,8 +141,9 @@ def _read(
         return read_gguf(file, dtype, read_model=_model, read_tokenizer=_tokenizer)
     if model_type is not None:
         arguments["config"] = config_of_type(folder, model_type, arguments)
+    placed = {"device_map": device_map} if device_map else {}
     with reading_as(model_type, folder):
-        return _model(folder, dtype, arguments), partial(_tokenizer, folder, arguments)
+        return _model(folder, dtype, arguments, placed), partial(_tokenizer, folder, arguments)
 
 
 def _pretrained_arguments(source: str, trust_remote_code: bool) -> tuple[str, dict[str, Any]]:
@@ -229,7 +245,9 @@ def _make_low_precision_safe(dtype: str) -> None:
         torch._C._set_mkldnn_enabled(False)
 
 
-def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> Any:
+def _model(
+    folder: str, dtype: torch.dtype | str, arguments: dict[str, Any], placed: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     if "gguf_file" not in arguments and "config" not in arguments:
         _refuse_unknown(folder, arguments)
     config = arguments.get("config") or AutoConfig.from_pretrained(folder, **arguments)
@@ -240,7 +258,7 @@ def _model(folder: str, dtype: torch.dtype | str, arguments: dict[str, Any]) -> 
         )
     for cls in _classes(config, arguments):
         model, report = cls.from_pretrained(
-            folder, dtype=dtype, weights_only=True, output_loading_info=True, **arguments
+            folder, dtype=dtype, weights_only=True, output_loading_info=True, **arguments, **placed
         )
         missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
         if not missing:

@@ -17,6 +17,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
     """The largest absolute difference divided by the largest expected magnitude; infinite if the sizes differ."""
+    expected = expected.to(actual.device)  # a model may be spread over several
     actual, expected = actual.double().flatten(), expected.double().flatten()
     if actual.shape != expected.shape:
         return float("inf")

@@ -19,6 +19,7 @@ class Unembedding(ABC):
     vocab: int
     dtype: torch.dtype
     device: torch.device
+    columns: int  # of what `multiply` writes
     linear: bool  # whether the logits of a sum are the sum of its terms' logits
 
     @abstractmethod
@@ -33,6 +34,14 @@ class Unembedding(ABC):
     @abstractmethod
     def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         """The paper's h·E, in at least float32."""
+
+    @abstractmethod
+    def multiply(self, directions: Float[Tensor, "n width"], out: Float[Tensor, "n columns"]) -> None:
+        """Write the products of directions with E, in the precision of `out`: the first columns are `raw_logits`."""
+
+    @abstractmethod
+    def promoted(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:
+        """`direction_logits` from what `multiply` wrote, in the same memory."""
 
     @abstractmethod
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
@@ -67,17 +76,25 @@ class MatrixUnembedding(Unembedding):
     def __init__(self, head: nn.Module) -> None:
         self.head, self.matrix = head, projection(head)
         self.width, self.vocab = self.matrix.shape
+        self.columns = self.vocab
         self.dtype, self.device = self.matrix.dtype, self.matrix.device
 
     def logits(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(states)
 
     def direction_logits(self, directions: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
-        directions = _at_least_float32(directions, self.dtype)
+        directions = _at_least_float32(directions, self.dtype).to(self.device)
         return directions @ self.matrix.to(directions.dtype)
 
     def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.direction_logits(vectors)
+
+    @torch.no_grad()
+    def multiply(self, directions: Float[Tensor, "n width"], out: Float[Tensor, "n columns"]) -> None:
+        torch.mm(directions.to(out), self.matrix.to(out.dtype), out=out)
+
+    def promoted(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:
+        return products
 
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(states)
@@ -97,6 +114,7 @@ class AdaptiveUnembedding(Unembedding):
     def __init__(self, head: AdaptiveSoftmax) -> None:
         self.head = head
         self.width, self.vocab = head.width, head.vocab
+        self.columns = head.vocab + len(head.tail)
         words = head.words()
         self.dtype, self.device = words.dtype, words.device
 
@@ -111,6 +129,14 @@ class AdaptiveUnembedding(Unembedding):
     @torch.no_grad()
     def raw_logits(self, vectors: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self._products(vectors, classes=False)
+
+    @torch.no_grad()
+    def multiply(self, directions: Float[Tensor, "n width"], out: Float[Tensor, "n columns"]) -> None:
+        self.head.multiply(directions.to(out), out)
+
+    @torch.no_grad()
+    def promoted(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:
+        return self.head.normalise(products)
 
     @torch.no_grad()
     def scores(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:

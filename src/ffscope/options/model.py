@@ -27,6 +27,14 @@ class DeviceOptions(SourceOptions):
     """The device a model runs on."""
 
     device: Annotated[str, Help("Device to run on: auto, cpu, cuda, cuda:1 …")] = "auto"
+    device_map: Annotated[
+        str | None,
+        Help(
+            "Spread a model that is too large for one GPU over all GPUs and main memory: auto, balanced or sequential, as in "
+            "transformers. Instead of --device.",
+            metavar="MAP",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Everything a search accumulates for its memories, batch by batch."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,11 @@ class BatchInfo(NamedTuple):
     picked_sentences: Int[Tensor, "rows"]  # rows of the batch
     picked_positions: Int[Tensor, "rows"]
     picked_prefixes: Int[Tensor, "rows"]  # their numbers
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> "BatchInfo":
+        """The same with all tensors moved, such as to a device."""
+        sentences, positions, prefixes = map(move, self[2:])
+        return BatchInfo(move(self.first_prefixes), self.length, sentences, positions, prefixes)
 
 
 class Accumulators:

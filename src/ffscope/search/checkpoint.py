@@ -15,7 +15,7 @@ from ffscope.errors import StudyError
 from ffscope.study.folder import Study
 
 NAME = "triggers.checkpoint"
-_FORMAT = 2  # increases when the content of a state changes
+_FORMAT = 3  # increases when the content of a state changes
 
 
 def save(study: Study, state: dict[str, Tensor], note: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
 from ffscope.options.search import Prefixes
 from ffscope.search.accumulators import Accumulators, BatchInfo
-from ffscope.search.passes import first_token, sentence_inputs
+from ffscope.search.passes import first_token, sentence_ids, sentence_inputs
 from ffscope.search.sample import mix
 from ffscope.tokens import visible
 
@@ -27,6 +28,14 @@ class Group(NamedTuple):
     memories: Tensor  # their numbers in the layer
     within: Any  # their indices among the part's coefficients: a slice if they are contiguous
     columns: slice  # their indices among all searched memories
+
+
+class PreparedBatch(NamedTuple):
+    """A batch whose tensors are ready for the device, in pinned memory if it is a GPU."""
+
+    batch: Batch
+    inputs: dict[str, Tensor]
+    info: BatchInfo
 
 
 class Search:
@@ -65,14 +74,28 @@ class Search:
                 stack.enter_context(group.part.tap(self._tap(group)))
             yield
 
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """What can be done for a batch ahead of its pass, in another thread."""
+        inputs = sentence_ids(self.model, batch.tokens, self.bos)
+        info = self._batch_info(batch)
+        if self.model.device.type == "cuda":
+            inputs = {name: tensor.pin_memory() for name, tensor in inputs.items()}
+            info = info.moved(Tensor.pin_memory)
+        return PreparedBatch(batch, inputs, info)
+
     def run(self, batch: Batch) -> None:
         """Run one batch through the model, up to the last searched layer."""
-        self.accumulators.begin(self._batch_info(batch))
+        self.run_prepared(self.prepare(batch))
+
+    def run_prepared(self, prepared: PreparedBatch) -> None:
+        """The same for a batch that has been prepared."""
+        device = self.model.device
+        self.accumulators.begin(prepared.info.moved(lambda tensor: tensor.to(device, non_blocking=True)))
         self._running = True
         self._unobserved = {group.part for group in self.groups}
-        self._last_sum = torch.zeros((), device=self.model.device)
+        self._last_sum = torch.zeros((), device=device)
         with suppress(StopPass):
-            self.model.forward(sentence_inputs(self.model, batch.tokens, self.bos))
+            self.model.forward(self.model.encode(prepared.inputs))
         if self._unobserved:
             raise ProofError(
                 "A feed-forward layer's output projection did not run in this pass, so its coefficients were not observed. Blocks "
@@ -81,13 +104,14 @@ class Search:
         self._running = False
         self.accumulators.end()
         if not torch.stack([self._last_sum, self.accumulators.histogram.maximum.max()]).isfinite().all():
-            raise CoefficientError(self._non_finite_message(batch))
+            raise CoefficientError(self._non_finite_message(prepared.batch))
 
     def _tap(self, group: Group) -> Any:
         def observe(part: Part, coefficients: Tensor, _past: int) -> None:
             if not self._running:
                 return
             observed_here = coefficients if group.within is None else coefficients[..., group.within]
+            observed_here = observed_here.to(self.model.device)  # from a layer on another device
             self.accumulators.observe(observed_here, group.columns)
             if group.layer == self.groups[-1].layer:
                 # The maximum misses minus infinity. In an earlier layer it makes all later ones non-finite.
@@ -99,9 +123,9 @@ class Search:
         return observe
 
     def _batch_info(self, batch: Batch) -> BatchInfo:
-        firsts = torch.from_numpy(batch.first_prefixes).to(self.model.device)
+        firsts = torch.from_numpy(batch.first_prefixes)
         length = batch.tokens.shape[1]
-        numbers = firsts[:, None] + torch.arange(length, device=firsts.device)
+        numbers = firsts[:, None] + torch.arange(length)
         # Not the seed of the sample: its hash would then correlate with what is picked here.
         picked = (mix(numbers, self.seed + 1) % self.rarity == 0).nonzero()
         return BatchInfo(firsts, length, picked[:, 0], picked[:, 1], numbers[picked[:, 0], picked[:, 1]])
@@ -154,6 +178,13 @@ def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] 
             "The chosen layers have none of the chosen memories. Choose others with --layers and --memories."
         )
     return groups
+
+
+def warm_up(model: MemoryModel) -> None:
+    """Compile a GPU's kernels with a short pass, which can be done while the text is being read."""
+    if model.device.type == "cuda":
+        numbers = np.arange(16)
+        execute(Search(model, top=1), [Batch(numbers, 4 * numbers, np.zeros((16, 4), dtype=np.int32))])
 
 
 def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:

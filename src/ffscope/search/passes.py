@@ -11,13 +11,18 @@ from ffscope.study.folder import Study
 
 
 def sentence_inputs(model: MemoryModel, tokens: Array, bos: int | None) -> Inputs:
-    """BOS and sentences of one length (batch × pos); in an encoder–decoder, the decoder gets its start token and the sentences."""
+    """BOS and sentences of one length (batch × pos), as inputs on the model's device."""
+    return model.encode(sentence_ids(model, tokens, bos))
+
+
+def sentence_ids(model: MemoryModel, tokens: Array, bos: int | None) -> dict[str, Tensor]:
+    """BOS and sentences of one length; in an encoder–decoder, the decoder gets its start token and the sentences."""
     config = model.model.config
     sentences = torch.from_numpy(tokens).long()
     inputs = {"input_ids": _prepend(bos, sentences)}
     if getattr(config, "is_encoder_decoder", False):
         inputs["decoder_input_ids"] = _prepend(config.decoder_start_token_id, sentences)
-    return model.encode(inputs)
+    return inputs
 
 
 def first_token(model: MemoryModel, *, bos: bool) -> int | None:

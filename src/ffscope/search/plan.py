@@ -4,16 +4,16 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import count, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ffscope.corpus.batches import Batch, batches
 from ffscope.corpus.prefixes import chunks
+from ffscope.corpus.reading import Reading
 from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
 from ffscope.search import checkpoint
-from ffscope.search.execute import Group, Search, groups_of
+from ffscope.search.execute import Group, Search, groups_of, warm_up
 from ffscope.search.histogram import EDGES
 from ffscope.search.passes import first_token
 from ffscope.search.time_budget import affordable_sentences
@@ -35,13 +35,14 @@ class Plan:
     """One search of a study. The same plan gives the same batches on every machine."""
 
     options: SearchOptions
-    sentences: int  # how many, from the beginning, of those not held out
-    prefixes: int  # in those sentences
+    total: (
+        dict[str, int] | None
+    )  # how many sentences and prefixes, from the beginning; None: all, and not all are read yet
     batch_tokens: int
     batch_sentences: int
     picked_one_in: int
     before: int  # tokens prepended to every sentence
-    corpus: str  # its fingerprint
+    corpus: str | None  # its fingerprint; None if it is not read yet
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -54,11 +55,6 @@ class Plan:
             "picked_one_in": self.picked_one_in,
             "histogram_edges": EDGES,
         }
-
-    @property
-    def total(self) -> dict[str, int]:
-        """The number of sentences and prefixes to search."""
-        return {"sentences": self.sentences, "prefixes": self.prefixes}
 
     def search(self, model: MemoryModel) -> Search:
         """A new search, before its first batch."""
@@ -78,9 +74,9 @@ class Shard(NamedTuple):
     batches: tuple[Batch, ...]
 
 
-def shards(plan: Plan, sentences: Path) -> Iterator[Shard]:
-    """All batches of a plan, read from the study's sentences.parquet. They depend only on the corpus and the settings."""
-    text = chunks(sentences, first=plan.sentences)
+def shards(plan: Plan, reading: Reading) -> Iterator[Shard]:
+    """All batches of a plan. They depend only on the corpus and the settings."""
+    text = chunks(reading, first=None if plan.total is None else plan.total["sentences"])
     all_batches = batches(text, tokens=plan.batch_tokens, before=plan.before, rows=plan.batch_sentences)
     for number in count():
         members = tuple(islice(all_batches, _SHARD))
@@ -95,23 +91,32 @@ def requested_settings(options: SearchOptions) -> dict[str, Any]:
     return {**_search_settings(options), "minutes": options.minutes, **tokens}
 
 
-def make_plan(study: Study, model: MemoryModel, options: SearchOptions) -> Plan:
-    """The plan of a new search, or of the search in the study's checkpoint."""
+def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading: Reading) -> Plan:
+    """The plan of a new search, or of the search in the study's checkpoint.
+
+    Waits until enough of the text is read to know what share of its prefixes is counted; with `minutes`, until all of it is.
+    """
     note = checkpoint.read_note(study)
-    total = _total(study, model, options) if note is None else note["total"]
-    one_in = rarity(total["prefixes"])
+    if note is not None and note["corpus"] is None and not reading.resumed:
+        checkpoint.discard(study)  # its text was not read to the end, and is now read anew
+        note = None
+    if not reading.done:
+        warm_up(model)
+    reading.wait(None if options.minutes is not None else _RAREST * _ENOUGH_PICKED)
+    total = _total(study, model, options, reading) if note is None or note["total"] is None else note["total"]
+    one_in = _RAREST if total is None else rarity(total["prefixes"])
     # A resumed search keeps its batches, even on another device.
     earlier = {} if note is None else note["settings"]
     plan = Plan(
         options,
-        **total,
+        total=total,
         batch_tokens=options.batch_tokens or earlier.get("batch_tokens") or batch_tokens(model, one_in),
         batch_sentences=earlier.get("batch_sentences") or batch_rows(model),
         picked_one_in=one_in,
         before=int(first_token(model, bos=options.bos) is not None),
-        corpus=study.manifest["corpus"]["fingerprint"],
+        corpus=study.manifest["corpus"]["fingerprint"] if reading.done else None,
     )
-    if note is not None and (note["settings"] != plan.settings or note["corpus"] != plan.corpus):
+    if note is not None and (note["settings"] != plan.settings or (note["corpus"] or plan.corpus) != plan.corpus):
         raise StudyError(
             f"{study.folder} has an unfinished search with other settings. Resume it with those settings, or delete "
             f"{checkpoint.NAME} there to restart."
@@ -119,24 +124,30 @@ def make_plan(study: Study, model: MemoryModel, options: SearchOptions) -> Plan:
     return plan
 
 
-def _total(study: Study, model: MemoryModel, options: SearchOptions) -> dict[str, int]:
-    """The number of sentences and prefixes to search."""
-    available = study.manifest["corpus"]["searched"]
-    if available["prefixes"] > LAST_PREFIX:
-        raise StudyError(
-            f"The corpus has {available['prefixes']:,} prefixes; at most {LAST_PREFIX:,} are supported. Limit it with --sentences."
-        )
+def _total(study: Study, model: MemoryModel, options: SearchOptions, reading: Reading) -> dict[str, int] | None:
+    """The number of sentences and prefixes to search; None while they are being read."""
+    available = reading.searched
+    if available is None:
+        return None
+    check_prefixes(available["prefixes"])
     if options.minutes is None:
         return available
-    text = study.path("sentences.parquet")
     trial = Search(model, **_search_settings(options))
     tokens = options.batch_tokens or batch_tokens(model, 1)
-    sentences = affordable_sentences(trial, text, seconds=60 * options.minutes, tokens=tokens)
+    sentences = affordable_sentences(trial, reading, seconds=60 * options.minutes, tokens=tokens)
     if sentences < available["sentences"]:
         message = "%g minutes are enough for the first %d of %d sentences."
         logger.info(message, options.minutes, sentences, available["sentences"])
-    prefixes = sum(int(chunk.lengths.sum()) for chunk in chunks(text, first=sentences))
+    prefixes = sum(int(chunk.lengths.sum()) for chunk in chunks(reading, first=sentences))
     return {"sentences": sentences, "prefixes": prefixes}
+
+
+def check_prefixes(count: int) -> None:
+    """Raise if there are more prefixes than can be numbered."""
+    if count > LAST_PREFIX:
+        raise StudyError(
+            f"The corpus has {count:,} prefixes or more; at most {LAST_PREFIX:,} are supported. Limit it with --sentences."
+        )
 
 
 def _search_settings(options: SearchOptions) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def check_folder_is_free(folder: Path) -> None:
         raise StudyError(f"{folder} is a file. Expected a new folder, or the folder of a study.")
     if not folder.is_dir() or (folder / _MANIFEST).is_file():
         return
-    ours = {*SCHEMAS, _LOCK}
+    ours = {*SCHEMAS, _LOCK, *(f".{stage}" for stage in stages()), "triggers.checkpoint"}
     other_files = sorted(
         entry.name for entry in folder.iterdir() if entry.name not in ours and not entry.name.endswith(_UNFINISHED)
     )

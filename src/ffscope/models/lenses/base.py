@@ -19,6 +19,8 @@ _LOGITS, _LOGITS_ELSEWHERE = (
     2**24,
     2**27,
 )  # bytes of logits at once: few enough for a CPU's caches, enough to fill a GPU
+_MULTIPLIED = 128  # values multiplied with E at once on a CPU; more are no faster
+_ALIGNED = 32  # rows of products start at multiples of it; otherwise a CPU multiplies at two thirds of its speed
 _ROWS = 2**13  # of E converted to float32 at once
 
 
@@ -27,6 +29,7 @@ class Lens(ABC):
 
     name: str
     scale: float = 1.0  # of the logits
+    normalised = False  # whether the logits of updates are log-probabilities
 
     def __init__(self, unembedding: Unembedding, layers: Sequence[FeedForward]) -> None:
         self.unembedding = unembedding
@@ -55,11 +58,11 @@ class Lens(ABC):
 
     def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
         """The token that each state of a layer predicts."""
-        return torch.cat([highest(self.states(chunk, layer)) for chunk in states.split(self.chunk)])
+        return torch.cat([highest(self.states(chunk, layer)) for chunk in states.split(self.chunk)]).to(states.device)
 
     def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
         """The token that each update promotes most."""
-        return torch.cat([highest(self.updates(chunk)) for chunk in updates.split(self.chunk)])
+        return torch.cat([highest(self.updates(chunk)) for chunk in updates.split(self.chunk)]).to(updates.device)
 
     def values(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
         """The logits of a layer's values: all of them, or those selected by a list of indices or a slice."""
@@ -78,7 +81,7 @@ class Lens(ABC):
         if not self.linear:
             return torch.cat([logits[:, token] - logits.mean(-1) for logits in self.value_chunks(layer)])
         column = self.unembedding.rows(torch.tensor([token]))[0] - self._mean_row
-        return self._direction(self.value_updates(layer)).to(column.dtype) @ column * self.scale
+        return self._direction(self.value_updates(layer)).to(column) @ column * self.scale
 
     @cached_property
     def _mean_row(self) -> Float[Tensor, "width"]:
@@ -97,13 +100,38 @@ class Lens(ABC):
         limit = _LOGITS if self.unembedding.device.type == "cpu" else _LOGITS_ELSEWHERE
         return max(1, limit // (4 * self.unembedding.vocab))
 
+    def _value_rows(self) -> tuple[int, int]:
+        """How many values are multiplied with E at once, and how many of these are then read at once.
+
+        On a CPU these differ: a product is fast with many values, and reading it is fast while the logits are in the caches.
+        """
+        if self.unembedding.device.type != "cpu":
+            return self.chunk, self.chunk
+        read = 1 << max(1, self.chunk // 2).bit_length() - 1  # a power of two, so that all chunks are whole
+        return max(read, _MULTIPLIED), read
+
     @torch.no_grad()
     def value_chunks(
         self, layer: int, memories: Int[Tensor, "some"] | None = None
     ) -> Iterator[Float[Tensor, "_some vocab"]]:
-        """The logits of a layer's values, all or some, in chunks: together they would not fit in memory."""
-        ff = self.layers[layer]
+        """The logits of a layer's values, all or some, in chunks: together they would not fit in memory.
+
+        The next chunk may overwrite this one.
+        """
+        ff, unembedding = self.layers[layer], self.unembedding
         values = ff.values()
         selected = torch.arange(len(values)) if memories is None else memories
-        for chunk in selected.to(values.device).split(self.chunk):
-            yield self.updates(to_residual(ff, values[chunk]))
+        at_once, chunk = self._value_rows()
+        dtype = torch.promote_types(unembedding.dtype, torch.float32)
+        width = -(-unembedding.columns // _ALIGNED) * _ALIGNED
+        products = torch.empty(min(at_once, len(selected)), width, dtype=dtype, device=unembedding.device)
+        products = products[:, : unembedding.columns]
+        for part in selected.to(values.device).split(at_once):
+            unembedding.multiply(self._direction(to_residual(ff, values[part])), products[: len(part)])
+            for rows in products[: len(part)].split(chunk):
+                yield self._logits_of_products(rows)
+
+    def _logits_of_products(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:
+        """The logits of updates from their products with E, in the same memory."""
+        logits = self.unembedding.promoted(products)
+        return logits if self.scale == 1 else logits.mul_(self.scale)

@@ -11,6 +11,7 @@ from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward, resolve_scale
 from ffscope.models.lenses.base import Lens
 from ffscope.models.linear_parts import Map, linear_part, unembedding_steps
+from ffscope.models.placement import stored
 from ffscope.models.unembedding import Unembedding
 
 
@@ -24,7 +25,8 @@ class NormLens(Lens):
         self.steps = unembedding_steps(model, top)
         self.scale = resolve_scale(top.scale, model.config)
         self.cap: float | None = getattr(model.config, top.cap) if top.cap else None
-        self.bias: Tensor | None = getattr(model, top.bias, None) if top.bias else None
+        self.bias: Tensor | None = stored(model, top.bias) if top.bias and hasattr(model, top.bias) else None
+        self.normalised = not unembedding.linear and self.scale == 1
         self.hidden: int = model.config.get_text_config().hidden_size
         self._linear: list[Map] | None = None
 
@@ -61,11 +63,13 @@ class NormLens(Lens):
     def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
         if self.bias is not None or self.cap is not None:  # these may change which token is first
             return super().state_tops(states, layer)
-        return torch.cat([self.unembedding.top(self._apply_steps(chunk)) for chunk in states.split(self.chunk)])
+        tops = [self.unembedding.top(self._apply_steps(chunk)) for chunk in states.split(self.chunk)]
+        return torch.cat(tops).to(states.device)
 
     @torch.no_grad()
     def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
-        return torch.cat([self.unembedding.top_promoted(self._direction(chunk)) for chunk in updates.split(self.chunk)])
+        tops = [self.unembedding.top_promoted(self._direction(chunk)) for chunk in updates.split(self.chunk)]
+        return torch.cat(tops).to(updates.device)
 
     def _apply_steps(self, states: Tensor) -> Tensor:
         """States as they enter the unembedding."""
@@ -84,7 +88,7 @@ class NormLens(Lens):
 
     def _scale_and_shift(self, logits: Tensor) -> Tensor:
         logits = logits * self.scale
-        return logits if self.bias is None else logits + self.bias.reshape(-1)
+        return logits if self.bias is None else logits + self.bias.reshape(-1).to(logits.device)
 
 
 LENS = NormLens

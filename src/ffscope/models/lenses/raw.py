@@ -35,9 +35,12 @@ class RawLens(Lens):
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         return self.unembedding.raw_logits(self._direction(updates))
 
+    def _logits_of_products(self, products: Float[Tensor, "n columns"]) -> Float[Tensor, "n vocab"]:
+        return products[:, : self.unembedding.vocab]
+
     def _direction(self, updates: Tensor) -> Tensor:
         for matrix in self.matrices:
-            updates = updates.to(matrix.dtype) @ matrix
+            updates = updates.to(matrix) @ matrix
         return updates
 
 

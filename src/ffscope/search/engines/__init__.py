@@ -6,11 +6,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from ffscope.corpus.reading import Reading
 from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
 from ffscope.progress import ProgressCallback
 from ffscope.search.plan import Plan
-from ffscope.study.folder import Study
 
 
 class SearchResult(NamedTuple):
@@ -25,7 +25,7 @@ class Engine(Protocol):
     """A module that runs a plan."""
 
     def run(
-        self, study: Study, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
+        self, reading: Reading, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
     ) -> SearchResult:
         """Search every batch of the plan. If interrupted, leave a checkpoint in the study."""
 
