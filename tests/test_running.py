@@ -7,7 +7,7 @@ from transformers import BertConfig, BertModel
 
 from ffscope.models.encoder import Encoder
 from ffscope.search.accumulators import SAMPLE, Accumulators, BatchInfo
-from ffscope.search.highest import first_positions, highest, plain
+from ffscope.search.highest import candidate_positions, first_positions, highest, plain
 from ffscope.search.histogram import ABOVE_ZERO, BINS, EDGES, Histogram, bin_of
 from ffscope.search.key_table import places
 from ffscope.search.sample import RunningSample, mix
@@ -41,11 +41,9 @@ def passing(firsts, length, picked=None):
     return BatchInfo(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
 
 
-def observed_state(batches, *, prefixes="best", at_the_end=False, seed=0, unlisted=0, resumed_at=None):
+def observed_state(batches, *, prefixes="best", seed=0, unlisted=0, resumed_at=None):
     def start():
-        accumulators = Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
-        accumulators._deferred = at_the_end
-        return accumulators
+        return Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
 
     accumulators = start()
     for number, (firsts, values) in enumerate(batches):
@@ -79,11 +77,13 @@ def rows(keys):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("distinct", [None, 2])
-@pytest.mark.parametrize("way", ["as it comes", "at the end", "all prefixes"])
-def test_the_running_top_is_the_sorted_whole(seed, distinct, way):
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("buffered", [0, 17 * MEMORIES, 2**21])
+def test_the_running_top_is_the_sorted_whole(seed, distinct, prefixes, buffered, monkeypatch):
+    """Whether every batch is merged, several at once, or all at the end."""
+    monkeypatch.setattr("ffscope.search.best_prefixes._BUFFER", buffered)
     batches = stream(seed, distinct=distinct)
-    prefixes = "all" if way == "all prefixes" else "best"
-    state = observed_state(batches, prefixes=prefixes, at_the_end=way == "at the end", unlisted=seed % 2)
+    state = observed_state(batches, prefixes=prefixes, unlisted=seed % 2)
     for memory in range(MEMORIES):
         expected = sorted_whole(batches, memory, prefixes=prefixes)
         assert rows(state["top"])[memory] == [(pytest.approx(c), p) for c, p in expected]
@@ -95,18 +95,19 @@ WAYS = {"some at once": None, "all at once": lambda _: True, "one by one": lambd
 
 
 @pytest.mark.parametrize("distinct", [None, 2])
-@pytest.mark.parametrize("prefixes", ["best", "all", "at the end"])
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("buffered", [0, 17 * MEMORIES])
 @pytest.mark.parametrize("sentences", [2, 60, 700])
-def test_candidates_merged_at_once_are_those_merged_one_by_one(sentences, prefixes, distinct, monkeypatch):
+def test_candidates_merged_at_once_are_those_merged_one_by_one(sentences, buffered, prefixes, distinct, monkeypatch):
     """Also if there are fewer sentences than t, if memories never fire, and if the search is resumed in the middle."""
     batches = stream(3, sentences=sentences, distinct=distinct)
     for _, values in batches:
         values[..., 2] = -values[..., 2].abs()
         values[..., 7] = 0.0
     merge_rows, merges = RunningTop.merge_rows, []
-    monkeypatch.setattr("ffscope.search.key_table._CHUNK", 20)
+    monkeypatch.setattr("ffscope.search.best_prefixes._BUFFER", buffered)
+    monkeypatch.setattr("ffscope.search.top._CHUNK_CPU", 20)
     monkeypatch.setattr(RunningTop, "merge_rows", lambda *args: merges.append(merge_rows(*args)))
-    options = {"prefixes": "all" if prefixes == "all" else "best", "at_the_end": prefixes == "at the end"}
     states, counts = [], []
     for way in WAYS.values():
         if way is not None:
@@ -114,7 +115,7 @@ def test_candidates_merged_at_once_are_those_merged_one_by_one(sentences, prefix
             monkeypatch.setattr("ffscope.search.sample.are_many", way)
         for resumed_at in (None, len(batches) // 3):
             merges.clear()
-            states.append(observed_state(batches, resumed_at=resumed_at, **options))
+            states.append(observed_state(batches, prefixes=prefixes, resumed_at=resumed_at))
             counts.append(len(merges))
     for state in states[1:]:
         assert all(torch.equal(tensor, states[0][name]) for name, tensor in state.items())
@@ -133,6 +134,18 @@ def test_first_positions_are_those_of_torch(shape, dtype, chunk, monkeypatch):
     for values in (coefficients, coefficients.relu(), coefficients.round(), -coefficients.abs().round()):
         maxima = values.max(1)
         assert torch.equal(first_positions(values, maxima.values.float()), maxima.indices)
+        best, position = (torch.zeros((shape[0], shape[2]), dtype=dtype) for dtype in (torch.float32, torch.int16))
+        highest(values, best, position)
+        assert torch.equal(best, maxima.values.float())
+        assert torch.equal(position.long(), maxima.indices)
+
+
+def test_positions_of_candidates_are_those_of_torch():
+    coefficients = torch.randn((9, 13, 30), generator=torch.Generator().manual_seed(0)).round()
+    maxima, threshold = coefficients.max(1), torch.arange(30) / 10
+    position = torch.full((9, 30), -1, dtype=torch.int16)
+    candidate_positions(coefficients, maxima.values, threshold, position)
+    assert torch.equal(position.long(), maxima.indices.where(maxima.values >= threshold, -1))
 
 
 def test_places_are_those_of_torch():
@@ -154,7 +167,7 @@ def test_nothing_depends_on_the_order_of_batches(seed):
 def test_a_tie_goes_to_the_earlier_prefix_even_if_it_comes_later():
     top = RunningTop(1, 1, CPU)
     for first in (40, 20, 60):
-        top.update(torch.ones(1, 3, 1), torch.ones(1, 1), torch.tensor([first]), slice(0, 1))
+        top.update(torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.int16), torch.tensor([first]))
     top.merge()
     assert prefixes_of(top.keys).tolist() == [[20]]
 

@@ -7,8 +7,7 @@ from torch import Tensor
 from ffscope.axes import Int
 from ffscope.search.trigger_keys import EMPTY
 
-_MANY = 1 / 24  # share of candidates above which merging all rows at once is faster, apart from a fixed cost per memory
-_CHUNK = 2**20  # keys that a CPU merges at once: ranks need several copies of them
+_MANY = 1 / 12  # share of candidates above which merging all rows at once is faster, apart from a fixed cost per memory
 
 
 class KeyTable:
@@ -46,12 +45,10 @@ class KeyTable:
             if self._buffered == len(self._buffered_keys):
                 self.merge()
 
-    def merge_rows(self, keys: Int[Tensor, "rows some"], columns: slice) -> None:
-        """Merge a row of keys, some of which may be empty, for the memories in `columns`: faster than `offer` if most are not."""
-        width = max(1, _CHUNK // len(keys)) if keys.device.type == "cpu" else keys.shape[1]
-        for start in range(0, keys.shape[1], width):
-            some = keys[:, start : start + width].T.contiguous()  # joining strided tensors is slow
-            self._merge_some(slice(columns.start + start, columns.start + start + len(some)), some)
+    def merge_rows(self, keys: Int[Tensor, "rows some"], first: int) -> None:
+        """Merge rows of keys, some of which may be empty, for consecutive memories: faster than `offer` if most are not."""
+        fresh = keys.T.contiguous()  # joining strided tensors is slow
+        self._merge_some(slice(first, first + len(fresh)), fresh)
 
     def merge(self) -> None:
         """Merge the buffered keys into the table."""
@@ -85,7 +82,9 @@ def _table(touched: Tensor, row: Tensor, column: Tensor, keys: Tensor) -> tuple[
 def are_many(candidates: Tensor) -> bool:
     """Whether so many keys (rows × memories) are candidates that `merge_rows` is faster than `offer`."""
     rows, memories = candidates.shape
-    return int(candidates.count_nonzero()) > memories * (1 / 2 + _MANY * rows)
+    on_cpu = candidates.device.type == "cpu"  # where numpy counts faster
+    count = int(np.count_nonzero(candidates.numpy()) if on_cpu else candidates.count_nonzero())
+    return count > memories * (1 / 2 + _MANY * rows)
 
 
 def places(candidates: Tensor) -> tuple[Tensor, Tensor]:

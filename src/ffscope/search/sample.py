@@ -62,7 +62,7 @@ class RunningSample(KeyTable):
         candidates = priority.ge_(self.threshold[columns]).mul_(fires)
         if are_many(candidates):
             keys = pack(coefficients, prefixes[:, None].expand(coefficients.shape))
-            self.merge_rows(keys.where(candidates > 0, EMPTY), columns)
+            self.merge_rows(keys.where(candidates > 0, EMPTY), columns.start)
             self._update_threshold(columns)
             return
         row, memory = places(candidates)
