@@ -7,8 +7,9 @@ from transformers import BertConfig, BertModel
 
 from ffscope.models.encoder import Encoder
 from ffscope.search.accumulators import SAMPLE, Accumulators, BatchInfo
-from ffscope.search.highest import highest, plain
+from ffscope.search.highest import candidate_positions, first_positions, highest, plain
 from ffscope.search.histogram import ABOVE_ZERO, BINS, EDGES, Histogram, bin_of
+from ffscope.search.key_table import places
 from ffscope.search.sample import RunningSample, mix
 from ffscope.search.top import RunningTop
 from ffscope.search.trigger_keys import EMPTY, LAST_PREFIX, coefficients_of, pack, prefixes_of
@@ -40,10 +41,15 @@ def passing(firsts, length, picked=None):
     return BatchInfo(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
 
 
-def observed_state(batches, *, prefixes="best", at_the_end=False, seed=0, unlisted=0):
-    accumulators = Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
-    accumulators._at_the_end = at_the_end
-    for firsts, values in batches:
+def observed_state(batches, *, prefixes="best", seed=0, unlisted=0, resumed_at=None):
+    def start():
+        return Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
+
+    accumulators = start()
+    for number, (firsts, values) in enumerate(batches):
+        if number == resumed_at:
+            state, accumulators = accumulators.state(), start()
+            accumulators.load(state)
         accumulators.begin(passing(firsts, values.shape[1]))
         padded = torch.cat([torch.full((len(values), unlisted, MEMORIES), 99.0), values], 1)
         for columns in (slice(0, 4), slice(4, MEMORIES)):
@@ -71,16 +77,82 @@ def rows(keys):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("distinct", [None, 2])
-@pytest.mark.parametrize("way", ["as it comes", "at the end", "all prefixes"])
-def test_the_running_top_is_the_sorted_whole(seed, distinct, way):
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("buffered", [0, 17 * MEMORIES, 2**21])
+def test_the_running_top_is_the_sorted_whole(seed, distinct, prefixes, buffered, monkeypatch):
+    """Whether every batch is merged, several at once, or all at the end."""
+    monkeypatch.setattr("ffscope.search.best_prefixes._BUFFER", buffered)
     batches = stream(seed, distinct=distinct)
-    prefixes = "all" if way == "all prefixes" else "best"
-    state = observed_state(batches, prefixes=prefixes, at_the_end=way == "at the end", unlisted=seed % 2)
+    state = observed_state(batches, prefixes=prefixes, unlisted=seed % 2)
     for memory in range(MEMORIES):
         expected = sorted_whole(batches, memory, prefixes=prefixes)
         assert rows(state["top"])[memory] == [(pytest.approx(c), p) for c, p in expected]
         lowest = sorted_whole(batches, memory, prefixes=prefixes, sign=-1)
         assert rows(state["low"])[memory] == [(pytest.approx(c), p) for c, p in lowest]
+
+
+WAYS = {"some at once": None, "all at once": lambda _: True, "one by one": lambda _: False}
+
+
+@pytest.mark.parametrize("distinct", [None, 2])
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("buffered", [0, 17 * MEMORIES])
+@pytest.mark.parametrize("sentences", [2, 60, 700])
+def test_candidates_merged_at_once_are_those_merged_one_by_one(sentences, buffered, prefixes, distinct, monkeypatch):
+    """Also if there are fewer sentences than t, if memories never fire, and if the search is resumed in the middle."""
+    batches = stream(3, sentences=sentences, distinct=distinct)
+    for _, values in batches:
+        values[..., 2] = -values[..., 2].abs()
+        values[..., 7] = 0.0
+    merge_rows, merges = RunningTop.merge_rows, []
+    monkeypatch.setattr("ffscope.search.best_prefixes._BUFFER", buffered)
+    monkeypatch.setattr("ffscope.search.top._CHUNK_CPU", 20)
+    monkeypatch.setattr(RunningTop, "merge_rows", lambda *args: merges.append(merge_rows(*args)))
+    states, counts = [], []
+    for way in WAYS.values():
+        if way is not None:
+            monkeypatch.setattr("ffscope.search.top.are_many", way)
+            monkeypatch.setattr("ffscope.search.sample.are_many", way)
+        for resumed_at in (None, len(batches) // 3):
+            merges.clear()
+            states.append(observed_state(batches, prefixes=prefixes, resumed_at=resumed_at))
+            counts.append(len(merges))
+    for state in states[1:]:
+        assert all(torch.equal(tensor, states[0][name]) for name, tensor in state.items())
+    assert counts[4:] == [0, 0]
+    assert 0 < counts[0] < counts[2] or sentences == 2
+    assert not states[0]["top"][[2, 7]].any()
+    assert not states[0]["sample"][[2, 7]].any()
+
+
+@pytest.mark.parametrize("shape", [(9, 13, 30), (3, 1, 50), (5, 200, 7)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk", [1, 1000, 2**18])
+def test_first_positions_are_those_of_torch(shape, dtype, chunk, monkeypatch):
+    monkeypatch.setattr("ffscope.search.highest._CHUNK", chunk)
+    coefficients = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for values in (coefficients, coefficients.relu(), coefficients.round(), -coefficients.abs().round()):
+        maxima = values.max(1)
+        assert torch.equal(first_positions(values, maxima.values.float()), maxima.indices)
+        best, position = (torch.zeros((shape[0], shape[2]), dtype=dtype) for dtype in (torch.float32, torch.int16))
+        highest(values, best, position)
+        assert torch.equal(best, maxima.values.float())
+        assert torch.equal(position.long(), maxima.indices)
+
+
+def test_positions_of_candidates_are_those_of_torch():
+    coefficients = torch.randn((9, 13, 30), generator=torch.Generator().manual_seed(0)).round()
+    maxima, threshold = coefficients.max(1), torch.arange(30) / 10
+    position = torch.full((9, 30), -1, dtype=torch.int16)
+    candidate_positions(coefficients, maxima.values, threshold, position)
+    assert torch.equal(position.long(), maxima.indices.where(maxima.values >= threshold, -1))
+
+
+def test_places_are_those_of_torch():
+    for rows in (1, 40):
+        candidates = (torch.rand(rows, 33, generator=torch.Generator().manual_seed(0)) < 0.1).int()
+        for mask in (candidates, candidates.bool(), torch.zeros_like(candidates)):
+            assert torch.equal(torch.stack(places(mask), 1), mask.nonzero())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -95,7 +167,7 @@ def test_nothing_depends_on_the_order_of_batches(seed):
 def test_a_tie_goes_to_the_earlier_prefix_even_if_it_comes_later():
     top = RunningTop(1, 1, CPU)
     for first in (40, 20, 60):
-        top.update(torch.ones(1, 3, 1), torch.ones(1, 1), torch.tensor([first]), slice(0, 1))
+        top.update(torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.int16), torch.tensor([first]))
     top.merge()
     assert prefixes_of(top.keys).tolist() == [[20]]
 

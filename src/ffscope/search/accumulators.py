@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.options.search import Prefixes
-from ffscope.search.highest import highest
+from ffscope.search.best_prefixes import BestPrefixes
 from ffscope.search.histogram import Histogram
 from ffscope.search.sample import RunningSample
 from ffscope.search.top import RunningTop
@@ -16,7 +16,10 @@ from ffscope.search.top import RunningTop
 SAMPLE = 10
 """How many firing prefixes are sampled per memory."""
 _BUFFER = 256  # picked prefixes that are buffered before they are added to the histograms
-_CHUNK_CPU, _CHUNK_GPU = 2**20, 2**24  # coefficients that are added to the histograms at once
+_CHUNK_CPU, _CHUNK_GPU = (
+    2**18,
+    2**24,
+)  # coefficients that are added to the histograms at once: they should fit into a CPU's cache
 
 
 class BatchInfo(NamedTuple):
@@ -37,8 +40,7 @@ class BatchInfo(NamedTuple):
 class Accumulators:
     """For each memory the running top t, optionally that of its lowest coefficients, a sample of prefixes, and a histogram.
 
-    The memories are observed layer by layer. A GPU must not be synchronised in the middle of a pass, so there the highest
-    coefficients and their positions are stored, and evaluated at the end of the batch.
+    The memories are observed layer by layer.
     """
 
     def __init__(
@@ -56,26 +58,20 @@ class Accumulators:
         self.low = RunningTop(memories, top, device) if negative else None
         self.sample = RunningSample(names, SAMPLE, seed)
         self.histogram = Histogram(memories, device)
-        self._prefixes = prefixes
-        self._deferred = device.type != "cpu" and prefixes == "best"
+        self._tops = [self.top] if self.low is None else [self.top, self.low]
+        self._best = [BestPrefixes(top) for top in self._tops] if prefixes == "best" else []
+        self._maximum = torch.empty((1, memories), device=device)
         self._chunk = _CHUNK_CPU if device.type == "cpu" else _CHUNK_GPU
         self._buffered = 0
         self._picked = torch.empty((_BUFFER, memories), device=device)
         self._picked_prefixes = torch.empty(_BUFFER, dtype=torch.int64, device=device)
-        self._highest = torch.empty((0, memories), device=device)
 
     def begin(self, batch: BatchInfo) -> None:
         """Call before a batch runs."""
         self._batch = batch
-        sentences, memories, device = len(batch.first_prefixes), len(self.top.keys), self.top.keys.device
-        # Buffers are reused: allocations of many sizes would fragment the memory.
-        if len(self._highest) < sentences:
-            self._highest = torch.empty((sentences, memories), device=device)
-        self._best = self._highest[:sentences]
         self._rows = self._buffer_rows(batch.picked_prefixes)
-        if self._deferred:
-            self._position = torch.empty((sentences, memories), dtype=torch.int16, device=device)
-            self._lowest = (torch.empty_like(self._best), torch.empty_like(self._position)) if self.low else None
+        for best in self._best:
+            best.begin(batch.first_prefixes)
 
     def _buffer_rows(self, prefixes: Tensor) -> Tensor:
         """A slice of the buffer for the coefficients at a batch's picked prefixes."""
@@ -93,31 +89,23 @@ class Accumulators:
         batch = self._batch
         unlisted = coefficients.shape[1] - batch.length
         listed = coefficients[:, unlisted:]
-        self._rows[:, columns] = coefficients[batch.picked_sentences, batch.picked_positions + unlisted].float()
-        if self._deferred:
-            highest(listed, self._best[:, columns], self._position[:, columns])
-            if self._lowest:
-                highest(-listed, self._lowest[0][:, columns], self._lowest[1][:, columns])
+        picked = batch.picked_sentences * coefficients.shape[1] + batch.picked_positions + unlisted
+        _copy_rows(coefficients.flatten(0, 1), picked, self._rows[:, columns])
+        signed = [listed] if self.low is None else [listed, -listed]
+        for best, values in zip(self._best, signed, strict=False):
+            best.observe(values, columns)
+        if self._best:
             return
-        best = listed.amax(1).float()
-        self._best[:, columns] = best
-        if self._prefixes == "best":
-            self.top.update(listed, best, batch.first_prefixes, columns)
-            if self.low is not None:
-                self.low.update(-listed, -listed.amin(1).float(), batch.first_prefixes, columns)
-            return
-        numbers = (batch.first_prefixes[:, None] + torch.arange(batch.length, device=best.device)).flatten()
-        self.top.update_rows(listed.flatten(0, 1), numbers, columns)
-        if self.low is not None:
-            self.low.update_rows(-listed.flatten(0, 1), numbers, columns)
+        self._maximum[:, columns] = listed.amax((0, 1))
+        numbers = (batch.first_prefixes[:, None] + torch.arange(batch.length, device=listed.device)).flatten()
+        for top, values in zip(self._tops, signed, strict=True):
+            top.update_rows(values.flatten(0, 1), numbers, columns)
 
     def end(self) -> None:
         """Call after a batch has run."""
-        self.histogram.update(self._best, self._rows)
-        if self._deferred:
-            self.top.update_all(self._best, self._position, self._batch.first_prefixes)
-            if self.low is not None and self._lowest is not None:
-                self.low.update_all(*self._lowest, self._batch.first_prefixes)
+        self.histogram.update(self._best[0].best if self._best else self._maximum, self._rows)
+        for best in self._best:
+            best.end()
         self._buffered += len(self._rows)
 
     def _flush(self) -> None:
@@ -135,6 +123,8 @@ class Accumulators:
     def state(self) -> dict[str, Tensor]:
         """The tensors that a checkpoint stores and `merge` combines."""
         self._flush()
+        for best in self._best:
+            best.merge()
         tables = {"top": self.top, "sample": self.sample, **({"low": self.low} if self.low else {})}
         for table in tables.values():
             table.merge()
@@ -148,3 +138,11 @@ class Accumulators:
         self.sample.load(state["sample"])
         if self.low is not None:
             self.low.load(state["low"])
+
+
+def _copy_rows(coefficients: Float[Tensor, "prefix some"], picked: Int[Tensor, "rows"], out: Tensor) -> None:
+    """Copy some rows to `out`, if possible without a copy in between."""
+    if coefficients.dtype == out.dtype:
+        torch.index_select(coefficients, 0, picked, out=out)
+    else:
+        out.copy_(coefficients.index_select(0, picked))

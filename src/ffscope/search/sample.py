@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
-from ffscope.search.key_table import KeyTable
+from ffscope.search.key_table import KeyTable, are_many, places
 from ffscope.search.trigger_keys import EMPTY, LAST_PREFIX, pack, prefixes_of
 
 _MASK = 2**31 - 1
@@ -31,16 +31,23 @@ class RunningSample(KeyTable):
         super().__init__(len(names), size, names.device)
         self.seed = seed
         self._names = mix(names, seed).int()
+        self.threshold = torch.empty_like(self._names)
         self._update_threshold()
 
-    def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"]) -> Int[Tensor, "some few"]:
+    def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"] | slice) -> Int[Tensor, "some few"]:
+        """The ranks of the keys of some memories; -1 for empty ones. Different keys of a memory have different ranks."""
         prefixes = prefixes_of(keys)
-        priority = _priority(mix(prefixes, self.seed).int(), self._names[memories, None]).long()
+        priority = _priority(mix(prefixes, self.seed).int(), self._names[memories][:, None]).long()
         return torch.where(keys == EMPTY, -1, (priority << 32) | (LAST_PREFIX - prefixes))
 
+    def highest(
+        self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"] | slice
+    ) -> Int[Tensor, "some width"]:
+        return keys.gather(1, self.rank(keys, memories).topk(self.keys.shape[1], dim=1).indices)
+
     def ranks(self) -> Int[Tensor, "memory few"]:
-        """The ranks of the sampled keys; -1 for empty ones."""
-        return self.rank(self.keys, torch.arange(len(self.keys), device=self.keys.device))
+        """The ranks of the sampled keys."""
+        return self.rank(self.keys, slice(None))
 
     def load(self, keys: Int[Tensor, "memory few"]) -> None:
         """Restore the keys of a checkpoint."""
@@ -50,7 +57,15 @@ class RunningSample(KeyTable):
     def update(self, coefficients: Float[Tensor, "rows some"], prefixes: Int[Tensor, "rows"], columns: slice) -> None:
         """Add prefixes, with the coefficients that the memories in `columns` have there."""
         priority = _priority(mix(prefixes, self.seed).int()[:, None], self._names[columns])
-        row, memory = ((priority >= self.threshold[columns]) & (coefficients > 0)).nonzero().unbind(1)
+        # Integers (a positive float has positive bits), as torch compares to bool several times more slowly.
+        fires = coefficients.view(torch.int32).clamp(0, 1)
+        candidates = priority.ge_(self.threshold[columns]).mul_(fires)
+        if are_many(candidates):
+            keys = pack(coefficients, prefixes[:, None].expand(coefficients.shape))
+            self.merge_rows(keys.where(candidates > 0, EMPTY), columns.start)
+            self._update_threshold(columns)
+            return
+        row, memory = places(candidates)
         if len(row):
             self.offer(memory + columns.start, pack(coefficients[row, memory], prefixes[row]))
 
@@ -58,6 +73,6 @@ class RunningSample(KeyTable):
         super().merge()
         self._update_threshold()
 
-    def _update_threshold(self) -> None:
-        all_memories = torch.arange(len(self.keys), device=self.keys.device)
-        self.threshold = (self.rank(self.keys[:, -1:], all_memories)[:, 0] >> 32).int()
+    def _update_threshold(self, columns: slice = slice(None)) -> None:
+        lowest = self.rank(self.keys[columns, -1:], columns)
+        self.threshold[columns] = (lowest[:, 0] >> 32).int()
