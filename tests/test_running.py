@@ -36,14 +36,17 @@ def stream(seed, *, sentences=60, distinct=None):
 
 def passing(firsts, length, picked=None):
     """A batch of which all prefixes are picked, or none."""
-    rows = torch.ones((len(firsts), length)).nonzero()
+    rows = torch.ones((len(firsts), length), device=firsts.device).nonzero()
     rows = rows if picked is None else rows[:0]
     return BatchInfo(firsts, length, rows[:, 0], rows[:, 1], firsts[rows[:, 0]] + rows[:, 1])
 
 
-def observed_state(batches, *, prefixes="best", seed=0, unlisted=0, resumed_at=None):
+def observed_state(batches, *, prefixes="best", seed=0, unlisted=0, resumed_at=None, dtype=torch.float32, layers=None):
+    """`layers` are the dtypes of two layers' coefficients, by default `dtype`."""
+
     def start():
-        return Accumulators(torch.arange(MEMORIES), top=TOP, prefixes=prefixes, negative=True, seed=seed)
+        names = torch.arange(MEMORIES, device=batches[0][0].device)
+        return Accumulators(names, top=TOP, prefixes=prefixes, negative=True, seed=seed, dtype=dtype)
 
     accumulators = start()
     for number, (firsts, values) in enumerate(batches):
@@ -51,9 +54,9 @@ def observed_state(batches, *, prefixes="best", seed=0, unlisted=0, resumed_at=N
             state, accumulators = accumulators.state(), start()
             accumulators.load(state)
         accumulators.begin(passing(firsts, values.shape[1]))
-        padded = torch.cat([torch.full((len(values), unlisted, MEMORIES), 99.0), values], 1)
-        for columns in (slice(0, 4), slice(4, MEMORIES)):
-            accumulators.observe(padded[..., columns], columns)
+        padded = torch.cat([values.new_full((len(values), unlisted, MEMORIES), 99.0), values], 1)
+        for columns, kind in zip((slice(0, 4), slice(4, MEMORIES)), layers or (dtype, dtype), strict=True):
+            accumulators.observe(padded[..., columns].to(kind), columns)
         accumulators.end()
     return accumulators.state()
 
@@ -123,6 +126,26 @@ def test_candidates_merged_at_once_are_those_merged_one_by_one(sentences, buffer
     assert 0 < counts[0] < counts[2] or sentences == 2
     assert not states[0]["top"][[2, 7]].any()
     assert not states[0]["sample"][[2, 7]].any()
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("second", ["half", torch.float32])
+def test_buffers_in_half_precision_lose_nothing(device, half, prefixes, second):
+    """Also if the second layer computes in float32: then its coefficients are buffered in float32."""
+    layers = (half, half if second == "half" else second)
+    batches = []
+    for firsts, values in stream(5, sentences=300):
+        values[..., :4] = values[..., :4].to(layers[0])
+        values[..., 4:] = values[..., 4:].to(layers[1])
+        batches.append((firsts.to(device), values.to(device)))
+    plain_state = observed_state(batches, prefixes=prefixes)
+    state = observed_state(batches, prefixes=prefixes, dtype=half, layers=layers)
+    assert all(torch.equal(tensor, plain_state[name]) for name, tensor in state.items())
 
 
 @pytest.mark.parametrize("shape", [(9, 13, 30), (3, 1, 50), (5, 200, 7)])
@@ -242,12 +265,14 @@ def test_the_tally_counts_and_sums():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(7, 13, 300), (3, 1, 50), (65, 128, 1024)])
-def test_the_kernel_does_what_torch_does(shape, dtype):
+@pytest.mark.parametrize("half_buffers", [False, True])
+def test_the_kernel_does_what_torch_does(shape, dtype, half_buffers):
+    buffered = dtype if half_buffers else torch.float32
     coefficients = torch.randn(shape, device="cuda").relu().to(dtype)
     coefficients[0, 0, 0] = torch.inf
     results = []
     for way in (highest, plain):
-        best = torch.zeros((shape[0], shape[2] + 9), device="cuda")[:, 4:-5]
+        best = torch.zeros((shape[0], shape[2] + 9), dtype=buffered, device="cuda")[:, 4:-5]
         position = torch.zeros((shape[0], shape[2]), dtype=torch.int16, device="cuda")
         way(coefficients, best, position)
         results.append((best, position))

@@ -16,10 +16,8 @@ from ffscope.search.top import RunningTop
 SAMPLE = 10
 """How many firing prefixes are sampled per memory."""
 _BUFFER = 256  # picked prefixes that are buffered before they are added to the histograms
-_CHUNK_CPU, _CHUNK_GPU = (
-    2**18,
-    2**24,
-)  # coefficients that are added to the histograms at once: they should fit into a CPU's cache
+# Coefficients that are added to the histograms at once: they should fit into a CPU's cache.
+_CHUNK_CPU, _CHUNK_GPU = 2**18, 2**24
 
 
 class BatchInfo(NamedTuple):
@@ -40,7 +38,7 @@ class BatchInfo(NamedTuple):
 class Accumulators:
     """For each memory the running top t, optionally that of its lowest coefficients, a sample of prefixes, and a histogram.
 
-    The memories are observed layer by layer.
+    The memories are observed layer by layer. Coefficients are buffered in the precision that the model computes them in.
     """
 
     def __init__(
@@ -51,19 +49,20 @@ class Accumulators:
         prefixes: Prefixes = "best",
         negative: bool = False,
         seed: int = 0,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        """`names` are numbers that no two memories of a model share."""
+        """`names` are numbers that no two memories of a model share; `dtype` is the model's."""
         memories, device = len(names), names.device
         self.top = RunningTop(memories, top, device)
         self.low = RunningTop(memories, top, device) if negative else None
         self.sample = RunningSample(names, SAMPLE, seed)
         self.histogram = Histogram(memories, device)
         self._tops = [self.top] if self.low is None else [self.top, self.low]
-        self._best = [BestPrefixes(top) for top in self._tops] if prefixes == "best" else []
+        self._best = [BestPrefixes(top, dtype) for top in self._tops] if prefixes == "best" else []
         self._maximum = torch.empty((1, memories), device=device)
         self._chunk = _CHUNK_CPU if device.type == "cpu" else _CHUNK_GPU
         self._buffered = 0
-        self._picked = torch.empty((_BUFFER, memories), device=device)
+        self._picked = torch.empty((_BUFFER, memories), dtype=dtype, device=device)
         self._picked_prefixes = torch.empty(_BUFFER, dtype=torch.int64, device=device)
 
     def begin(self, batch: BatchInfo) -> None:
@@ -86,6 +85,8 @@ class Accumulators:
 
     def observe(self, coefficients: Float[Tensor, "batch pos some"], columns: slice) -> None:
         """Add the coefficients of some memories. Tokens before the sentences (BOS) are not prefixes."""
+        if self._picked.dtype not in (coefficients.dtype, torch.float32):
+            self._widen()
         batch = self._batch
         unlisted = coefficients.shape[1] - batch.length
         listed = coefficients[:, unlisted:]
@@ -100,6 +101,13 @@ class Accumulators:
         numbers = (batch.first_prefixes[:, None] + torch.arange(batch.length, device=listed.device)).flatten()
         for top, values in zip(self._tops, signed, strict=True):
             top.update_rows(values.flatten(0, 1), numbers, columns)
+
+    def _widen(self) -> None:
+        """Buffer in float32 from now on, because some layer does not compute in the model's precision."""
+        self._picked = self._picked.float()
+        self._rows = self._picked[self._buffered : self._buffered + len(self._rows)]
+        for best in self._best:
+            best.widen()
 
     def end(self) -> None:
         """Call after a batch has run."""
@@ -117,8 +125,9 @@ class Accumulators:
         width = max(1, self._chunk // len(prefixes))
         for start in range(0, coefficients.shape[1], width):
             columns = slice(start, min(start + width, coefficients.shape[1]))
-            self.histogram.add(coefficients[:, columns], columns)
-            self.sample.update(coefficients[:, columns], prefixes, columns)
+            some = coefficients[:, columns].float()
+            self.histogram.add(some, columns)
+            self.sample.update(some, prefixes, columns)
 
     def state(self) -> dict[str, Tensor]:
         """The tensors that a checkpoint stores and `merge` combines."""

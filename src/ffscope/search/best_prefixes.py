@@ -17,8 +17,8 @@ class BestPrefixes:
     merges several batches at once, and stores only the positions of candidates once they are few.
     """
 
-    def __init__(self, top: RunningTop) -> None:
-        self.top = top
+    def __init__(self, top: RunningTop, dtype: torch.dtype) -> None:
+        self.top, self._dtype = top, dtype
         memories, device = top.keys.shape[0], top.keys.device
         self._at_once = _BUFFER // memories if device.type == "cpu" else 0
         self._allocate(self._at_once)
@@ -27,7 +27,7 @@ class BestPrefixes:
 
     def _allocate(self, rows: int) -> None:
         memories, device = self.top.keys.shape[0], self.top.keys.device
-        self._best = torch.empty((rows, memories), device=device)
+        self._best = torch.empty((rows, memories), dtype=self._dtype, device=device)
         self._position = torch.empty((rows, memories), dtype=torch.int16, device=device)
         self._first_prefixes = torch.empty(rows, dtype=torch.int64, device=device)
 
@@ -41,6 +41,11 @@ class BestPrefixes:
             self._allocate(sentences)
         self._rows = slice(self._buffered, self._buffered + sentences)
         self._first_prefixes[self._rows] = first_prefixes
+
+    def widen(self) -> None:
+        """Store coefficients in float32 from now on."""
+        self._dtype = torch.float32
+        self._best = self._best.float()
 
     @property
     def best(self) -> Float[Tensor, "batch memory"]:

@@ -61,7 +61,12 @@ class Search:
         offsets = [0, *accumulate(model.memories)]  # memories of earlier layers
         names = torch.cat([group.memories + offsets[group.layer] for group in self.groups])
         self.accumulators = Accumulators(
-            names.to(model.device), top=top, prefixes=prefixes, negative=negative, seed=seed
+            names.to(model.device),
+            top=top,
+            prefixes=prefixes,
+            negative=negative,
+            seed=seed,
+            dtype=buffered_dtype(model),
         )
         self._running = False
         self._unobserved: set[Part] = set()
@@ -178,6 +183,11 @@ def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] 
             "The chosen layers have none of the chosen memories. Choose others with --layers and --memories."
         )
     return groups
+
+
+def buffered_dtype(model: MemoryModel) -> torch.dtype:
+    """The dtype in which coefficients are buffered: the model's, if it is a smaller one than float32."""
+    return model.dtype if model.dtype.itemsize == 2 else torch.float32
 
 
 def warm_up(model: MemoryModel) -> None:

@@ -53,7 +53,7 @@ def first_positions(
     rows = max(1, _CHUNK // (length * memories))
     # A float32 result, as torch compares to bool more slowly. It counts the positions to the end: most for the first one.
     left = torch.arange(length, 0, -1.0, device=best.device)[:, None]
-    equal = best.new_empty((rows, length, memories))
+    equal = torch.empty((rows, length, memories), device=best.device)
     counts = [
         torch.eq(some, maxima[:, None], out=equal[: len(some)]).mul_(left).amax(1)
         for some, maxima in zip(coefficients.split(rows), best.split(rows), strict=True)

@@ -69,7 +69,7 @@ class Histogram:
         coarse, fine = _split(picked.sum(0, dtype=torch.float64))
         self.total_coarse += coarse
         self.total_fine += fine
-        torch.maximum(self.maximum, best.amax(0), out=self.maximum)
+        torch.maximum(self.maximum, best.amax(0).float(), out=self.maximum)
 
     def add(self, coefficients: Float[Tensor, "rows some"], columns: slice) -> None:
         """Add coefficients of some memories at some prefixes to their histograms."""

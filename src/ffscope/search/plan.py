@@ -13,7 +13,7 @@ from ffscope.errors import StudyError
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
 from ffscope.search import checkpoint
-from ffscope.search.execute import Group, Search, groups_of, warm_up
+from ffscope.search.execute import Group, Search, buffered_dtype, groups_of, warm_up
 from ffscope.search.histogram import EDGES
 from ffscope.search.passes import first_token
 from ffscope.search.time_budget import affordable_sentences
@@ -184,7 +184,7 @@ def rarity(prefixes: int) -> int:
 
 def batch_tokens(model: MemoryModel, rarity: int) -> int:
     """The default number of tokens per batch."""
-    picked = _MAX_BUFFER * rarity // (4 * sum(model.memories))
+    picked = _MAX_BUFFER * rarity // (buffered_dtype(model).itemsize * sum(model.memories))
     if model.device.type == "cpu":
         return max(64, min(_TOKENS_CPU, picked))
     return max(64, min(_TOKENS_GPU, picked, _MAX_COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
@@ -193,4 +193,5 @@ def batch_tokens(model: MemoryModel, rarity: int) -> int:
 def batch_rows(model: MemoryModel) -> int:
     """The maximum number of sentences per batch."""
     room = _MAX_BUFFER // 2**7 if model.device.type == "cpu" else _MAX_BUFFER
-    return max(64, room // (6 * sum(model.memories)))
+    coefficient_and_position = buffered_dtype(model).itemsize + 2
+    return max(64, room // (coefficient_and_position * sum(model.memories)))
