@@ -120,6 +120,7 @@ def test_options_in_running_text_exist(page):
         "--no-deps",
         "--shape",
         "--busy",
+        "--bytecode",
         "--add-bos-token",
         "--install",
         "--length",

@@ -1,6 +1,5 @@
 """The command-line program, and how it reports errors: one sentence each."""
 
-import atexit
 import gc
 import sys
 from typing import Annotated
@@ -53,7 +52,7 @@ def _options(
 
 def main() -> None:
     """Run the command line. An error prints one sentence to standard error and sets the exit code."""
-    _collect_garbage_rarely()
+    gc.set_threshold(50_000, 20, 100)  # the usual frequency takes half a second of importing torch, and frees nothing
     try:
         app()
     except FfscopeError as error:
@@ -66,12 +65,6 @@ def main() -> None:
             raise
         _print_error(f"This command needs the package {error.name}, which is not installed here.")
         sys.exit(2)
-
-
-def _collect_garbage_rarely() -> None:
-    """Save a second of every command: collections during the imports of torch and transformers, and at the end, free nothing."""
-    gc.set_threshold(50_000, 20, 100)
-    atexit.register(gc.freeze)
 
 
 def _print_error(sentence: str) -> None:

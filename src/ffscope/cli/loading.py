@@ -1,5 +1,7 @@
 """Checks before a command starts, and loading the model."""
 
+import gc
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +36,7 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
     with working(f"Loading {model} …"):
         from ffscope.models import loading
 
-        return loading.load(
+        memory_model = loading.load(
             model,
             load.device,
             load.dtype,
@@ -42,6 +44,14 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
             model_type=load.model_type,
             device_map=load.device_map,
         )
+        _exclude_imports_from_collection()
+        return memory_model
+
+
+def _exclude_imports_from_collection() -> None:
+    """Save the second that searching torch and transformers for garbage takes at the end of a command."""
+    if "duckdb" not in sys.modules:  # which would report its own objects as leaked
+        gc.freeze()
 
 
 def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
