@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from ffscope.analysis.patterns import find_patterns
+from ffscope.engines.local import LocalEngine
 from ffscope.study.folder import Study
 from planted_hard import PURITIES, plant, planted_before
 from planted_kinds import KINDS
@@ -30,7 +31,7 @@ def main():
         start = time.perf_counter()
         with Study.adding(folder) as study:
             study.path("patterns.parquet").unlink(missing_ok=True)  # of an earlier run
-            find_patterns(study, None)
+            find_patterns(study, LocalEngine())
             rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
         print(f"{len(rows)} patterns found in {time.perf_counter() - start:.0f} s")
     planted = [entry for entry in planted if options.kinds is None or entry.kind in options.kinds]

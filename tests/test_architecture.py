@@ -42,6 +42,7 @@ LAYERS = [
     {"corpus"},
     {"models"},
     {"search"},
+    {"engines"},
     {"patterns"},
     {"queries"},
     {"annotating", "labelling"},
@@ -53,7 +54,7 @@ LAYERS = [
 ]
 # Modules that need nothing but the lowest layers, and may be used from anywhere above these.
 LEAVES = {"models.lenses", "patterns.pattern", "queries.disk_set", "queries.labeller_answers", "queries.annotations"}
-TORCH = {"analysis", "live", "models", "search"}  # packages that compute; all others work without torch
+TORCH = {"analysis", "engines", "live", "models", "search"}  # packages that compute; all others work without torch
 TORCH_MODULES = {"patterns.embed_words", "web.model_threads"}
 SQL = re.compile(r"\b(SELECT\s|INSERT\s|CREATE (TABLE|VIEW|TRIGGER)|DELETE FROM|PRAGMA\s|UPDATE \w+ SET|LEFT JOIN)")
 
@@ -100,7 +101,7 @@ def own(names) -> list[str]:
 
 
 def is_leaf(name: str) -> bool:
-    return any(name == leaf or name.startswith(f"{leaf}.") for leaf in LEAVES)
+    return name == "engines" or any(name == leaf or name.startswith(f"{leaf}.") for leaf in LEAVES)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -217,7 +218,7 @@ def test_every_stage_says_what_it_is(stage):
     assert stage.help.endswith(".")
     assert stage.figures or stage.no_figure.endswith(".")
     assert stage.missing.endswith(".") or stage.command != "own"
-    assert sum(map(bool, (stage.run, stage.rows, stage.observe))) == 1 or stage.name in (
+    assert sum(map(bool, (stage.run, stage.rows, stage.shards, stage.observe))) == 1 or stage.name in (
         "sentences",
         "triggers",
         "examples",
@@ -228,7 +229,7 @@ def test_every_stage_says_what_it_is(stage):
     for kind in stage.options:
         for field in option_fields(kind):
             assert field.help.text.endswith(".")
-    names = [stage.run, stage.rows, stage.observe, stage.check, stage.needs_model, *stage.figures]
+    names = [stage.run, stage.rows, stage.shards, stage.observe, stage.check, stage.needs_model, *stage.figures]
     names += [panel.data for panel in (*stage.memory_panels, *stage.layer_panels)]
     for name in filter(None, names):
         assert resolve(name) is not None

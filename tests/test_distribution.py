@@ -62,7 +62,7 @@ def test_the_wheel_says_what_it_is(wheel):
     metadata = archive.read(f"ffscope-{ffscope.__version__}.dist-info/METADATA").decode()
     assert "License-Expression: Apache-2.0" in metadata
     assert "Provides-Extra: label" in metadata
-    assert "Provides-Extra: ray" not in metadata
+    assert "Provides-Extra: ray" in metadata
 
 
 def test_the_sdist_has_what_is_needed_and_no_junk(sdist):

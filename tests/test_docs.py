@@ -8,6 +8,7 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
+import yaml
 
 import blocks
 import generated
@@ -245,3 +246,24 @@ def test_the_notebooks_links_are_those_of_the_repository():
     text = notebook_links.NOTEBOOK.read_text()
     assert text == notebook_links.updated(text), "run docs/notebook_links.py"
     assert all(cell.get("outputs", []) == [] for cell in json.loads(text)["cells"])
+
+
+def test_the_simulated_table_is_what_the_simulation_prints():
+    import scaling_table
+
+    page = scaling_table.PAGE.read_text()
+    assert scaling_table.updated(page) == page
+
+
+def test_the_cluster_file_is_a_job_of_ffscope():
+    job = yaml.safe_load((ROOT / "examples" / "cluster" / "kuberay.yaml").read_text())
+    words = shlex.split(job["spec"]["entrypoint"])
+    options = {word for word in words if word.startswith("--")}
+    assert words[:2] == ["ffscope", "run"]
+    assert options <= generated.option_names(generated.commands()["run"])
+    workers = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    gpus = [
+        group["replicas"] * group["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+        for group in workers
+    ]
+    assert words[words.index("--workers") + 1] == str(sum(gpus))

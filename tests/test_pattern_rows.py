@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffscope.analysis import patterns as analysis
+from ffscope.engines.local import LocalEngine
 from ffscope.patterns.clustering import unit_vectors
 from ffscope.patterns.word_vectors import WordVectors
 from ffscope.study.folder import Study
@@ -78,7 +79,7 @@ class Memories:
         study = by_hand(self.folder / name, self.texts, fires, tokenizer=self.tokenizer)
         with monkeypatch.context() as patch, Study.adding(study.folder) as opened:
             patch.setattr(analysis, "_word_vectors", lambda _, __, meanings, entry, ___: vectors(meanings, entry))
-            analysis.find_patterns(opened, None, encoder="model", **options)
+            analysis.find_patterns(opened, LocalEngine(), encoder="model", **options)
         return pq.read_table(study.path("patterns.parquet")).to_pylist()
 
 

@@ -20,6 +20,7 @@ from ffscope import Memory, load, read
 from ffscope.analysis.patterns import find_patterns
 from ffscope.annotating.records import write
 from ffscope.cli import app
+from ffscope.engines.local import LocalEngine
 from ffscope.errors import InputError, SourceError, StudyError
 from ffscope.patterns.bits import set_bits
 from ffscope.patterns.candidates import Rates, find_candidates
@@ -100,7 +101,7 @@ def study(tmp_path_factory, texts):
 
 def run_patterns(study, **options):
     with Study.adding(study.folder) as opened:
-        find_patterns(opened, None, **{"encoder": "model", **options})
+        find_patterns(opened, LocalEngine(), **{"encoder": "model", **options})
     return pq.read_table(study.path("patterns.parquet")).to_pylist()
 
 
@@ -638,7 +639,7 @@ def test_a_pattern_needs_three_prefixes():
 def planted_score(folder, **options):
     study, planted = plant(folder, **options)
     with Study.adding(study.folder) as opened:
-        find_patterns(opened, None)
+        find_patterns(opened, LocalEngine())
     return score(planted, pq.read_table(study.path("patterns.parquet")).to_pylist())
 
 

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ffscope.analysis.patterns import find_patterns
+from ffscope.engines.local import LocalEngine
 from ffscope.study.folder import Study
 from measure_patterns import print_table
 from planted_hard import plant
@@ -37,7 +38,7 @@ def test_hard_patterns_are_found(tmp_path):
     for seed in (51, 52):
         _, own = plant(tmp_path / str(seed), seed=seed, each=32, nothing=300)
         with Study.adding(tmp_path / str(seed)) as study:
-            find_patterns(study, None)
+            find_patterns(study, LocalEngine())
         first = len(planted)
         planted += [replace(entry, memory=entry.memory + first) for entry in own]
         patterns = pq.read_table(study.path("patterns.parquet")).to_pylist()

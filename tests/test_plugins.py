@@ -27,7 +27,7 @@ from ffscope.stages import registry
 from ffscope.stages.stage import Column, Mean, Measure, Stage, Table
 from ffscope.stages.validation import find_problem
 from ffscope.study.schemas import SCHEMAS
-from studies import make_study
+from studies import copy_of, make_study
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 # Everything that the tests run in the environment with the plugin, in one process.
@@ -86,6 +86,7 @@ def installed(python, study, tokenizer, tmp_path_factory):
         f"report {study.folder}",
         f"search {study.folder} --where one_document=0.01.. --sort one_document --json",
         f"search {study.folder} --where one_document=0.01..",
+        f"documents {copy_of(study, folder / 'copy').folder} --engine ray --workers 2",
         f"run {folder}/model --corpus {study.settings['corpus']} --out {folder}/study {small}",
     ]
     code = LOOK.format(
@@ -99,7 +100,7 @@ def installed(python, study, tokenizer, tmp_path_factory):
     assert result.returncode == 0, result.stderr
     answers = json.loads(result.stdout)
     answers["outputs"] = [answers["outputs"][command] for command in commands]
-    answers["run"] = folder / "study"
+    answers["run"], answers["copy"] = folder / "study", folder / "copy" / "study"
     return answers
 
 
@@ -113,7 +114,7 @@ def expected_shares(study):
 
 
 def test_an_installed_stage_is_everywhere(installed, study):
-    top_help, stage_help, wrote, _, search_output, listed, _ = installed["outputs"]
+    top_help, stage_help, wrote, _, search_output, listed, *_ = installed["outputs"]
     assert "documents" in top_help
     assert "largest share of a memory's triggers" in stage_help
     assert "one_document.parquet" in wrote
@@ -125,6 +126,11 @@ def test_an_installed_stage_is_everywhere(installed, study):
     best = json.loads(search_output)["rows"][0]["measures"]["one_document"]
     assert best == pytest.approx(max(shares.values()))
     assert "one_document" in listed
+
+
+def test_an_installed_stage_runs_on_a_cluster(installed, study):
+    table = installed["copy"] / "one_document.parquet"
+    assert table.read_bytes() == study.path("one_document.parquet").read_bytes()
 
 
 def test_an_installed_stage_is_on_the_pages(installed, study):
@@ -223,8 +229,8 @@ REASONS = {
     "own": "the name 'own' is already used",
     "odd": "'Fresh; DROP' is not a valid name: expected lower-case letters, digits and underscores",
     "keyword": "'class' is not a valid name",
-    "no way": "expected exactly one of rows, run and observe",
-    "two ways": "expected exactly one of rows, run and observe",
+    "no way": "expected exactly one of rows, shards, run and observe",
+    "two ways": "expected exactly one of rows, shards, run and observe",
     "no table": "it declares no table to write",
     "table": "its table 'triggers' belongs to another stage",
     "type": "its column 'layer' has type 'float16'",

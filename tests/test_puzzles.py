@@ -13,6 +13,7 @@ import pytest
 from conftest import SHARED
 from ffscope.analysis.patterns import find_patterns
 from ffscope.corpus.ingest import write_sentences
+from ffscope.engines.local import LocalEngine
 from ffscope.options.corpus import CorpusOptions
 from ffscope.study.folder import Study
 from planted import _shuffled, account, make_tokenizer
@@ -116,7 +117,7 @@ def _places(passage, active, sentences):
 @pytest.mark.shared
 @pytest.mark.slow
 def test_puzzles(study, puzzles):
-    find_patterns(study, None)
+    find_patterns(study, LocalEngine())
     rows = pq.read_table(study.path("patterns.parquet")).to_pylist()
     triggers = pq.read_table(study.path("triggers.parquet")).to_pylist()
     descriptions = {name: [] for name in puzzles}

@@ -20,6 +20,7 @@ from ffscope.corpus.ingest import Ingestion, write_sentences
 from ffscope.corpus.reading import Reading
 from ffscope.corpus.sentences import SentenceSplitter
 from ffscope.corpus.tokenizing import TextTokenizer
+from ffscope.engines.local import LocalEngine
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -288,7 +289,7 @@ def begin_at_once(monkeypatch, *, after_batches=lambda: None):
         assert not last or enough.wait(60)
         usual_part(self, last=last)
 
-    monkeypatch.setattr(plan, "_waits", lambda model: False)
+    monkeypatch.setattr(LocalEngine, "waits_for_text", False)
     monkeypatch.setattr(Search, "run_prepared", searching)
     monkeypatch.setattr(Ingestion, "_write_part", reading)
     return rarities
@@ -334,10 +335,13 @@ def test_ctrl_c_before_the_plan_is_certain_leaves_no_checkpoint(llama, corpus, t
 def test_both_resume_after_ctrl_c(llama, corpus, tmp_path, monkeypatch, early):
     whole = triggers(llama, CorpusOptions(str(corpus)), tmp_path / "whole", search=QUICK, readers=1)
     usual_run, usual_part, calls = Search.run_prepared, Ingestion._write_part, iter(range(10**6))
+    folder = tmp_path / "study"
 
     def interrupted(self, batch):
         usual_run(self, batch)
         if next(calls) == 3:
+            while len(list((folder / ".sentences").glob("*.arrow"))) < 4:
+                time.sleep(0.01)
             signal.raise_signal(signal.SIGINT)
 
     def slowly(self, *, last=False):
@@ -347,7 +351,6 @@ def test_both_resume_after_ctrl_c(llama, corpus, tmp_path, monkeypatch, early):
 
     monkeypatch.setattr(Search, "run_prepared", interrupted)
     monkeypatch.setattr(Ingestion, "_write_part", slowly)
-    folder = tmp_path / "study"
     with pytest.raises(KeyboardInterrupt):
         triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK, readers=2)
     assert not (folder / "sentences.parquet").exists()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ffscope.errors import (
     CoefficientError,
     CorpusError,
+    EngineError,
     FfscopeError,
     InputError,
     LabellerError,
@@ -23,10 +24,12 @@ from ffscope.errors import (
 from ffscope.memory_name import Memory
 
 if TYPE_CHECKING:
+    from ffscope.engines import start_engine
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
     from ffscope.options.corpus import CorpusOptions
+    from ffscope.options.engine import EngineOptions
     from ffscope.options.search import SearchOptions
     from ffscope.pipeline import analyse, run, triggers
     from ffscope.queries.memory import memory_page
@@ -39,6 +42,8 @@ __all__ = [
     "CoefficientError",
     "CorpusError",
     "CorpusOptions",
+    "EngineError",
+    "EngineOptions",
     "FfscopeError",
     "Finding",
     "InputError",
@@ -62,6 +67,7 @@ __all__ = [
     "open",
     "read",
     "run",
+    "start_engine",
     "triggers",
 ]
 
@@ -74,7 +80,9 @@ _LAZY = {
     "read": "ffscope.models.loading",
     "MemoryModel": "ffscope.models.memory_model",
     "Trace": "ffscope.models.memory_model",
+    "start_engine": "ffscope.engines",
     "CorpusOptions": "ffscope.options.corpus",
+    "EngineOptions": "ffscope.options.engine",
     "SearchOptions": "ffscope.options.search",
     "analyse": "ffscope.pipeline",
     "run": "ffscope.pipeline",

@@ -10,6 +10,7 @@ FfscopeError
 ├── CorpusError       a corpus that cannot be found or read
 ├── StudyError        a study folder that cannot be read, written or resumed
 ├── LabellerError     a labelling language model that fails
+├── EngineError       a cluster or its storage that cannot be used, or work that fails on it
 └── CoefficientError  coefficients that are not finite
 """
 
@@ -62,6 +63,10 @@ class StudyError(FfscopeError):
 
 class LabellerError(FfscopeError):
     """A labelling language model that cannot be reached or gives an invalid answer."""
+
+
+class EngineError(FfscopeError):
+    """A cluster or its storage that cannot be used, or work that fails on it again and again."""
 
 
 class CoefficientError(FfscopeError):

@@ -11,8 +11,11 @@ from typing import Any
 from ffscope.analysis.examples import ExampleWriter
 from ffscope.analysis.triggers import find_triggers
 from ffscope.corpus.reading import Reading
+from ffscope.engines.base import Engine
+from ffscope.engines.local import LocalEngine
+from ffscope.engines.sharded_table import write_observed, write_shards
 from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
-from ffscope.models.fingerprint import manifest_entry
+from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.analysis import ExampleOptions, LensOptions
@@ -20,17 +23,18 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.option_set import Options
 from ffscope.options.search import SearchOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
-from ffscope.search.example_pass import Observer, draw_examples, observe
+from ffscope.search.example_pass import Observer, draw_examples
 from ffscope.stages.registry import built_in, stages, stages_in_run
 from ffscope.stages.stage import Stage, Work, resolve
 from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
+from ffscope.study.status import noting
 
 logger = logging.getLogger(__name__)
 
 
 def triggers(
-    model: MemoryModel,
+    model: MemoryModel | Engine,
     corpus: CorpusOptions,
     out: Path | str,
     *,
@@ -41,16 +45,18 @@ def triggers(
 ) -> Study:
     """Read a corpus into a study and find every memory's triggers in it. Finished work is not repeated.
 
-    `readers` processes split and tokenize the text, by default one per core. The search of a long text begins while they read.
+    `model` is a loaded model, or the engine that runs one. `readers` processes split and tokenize the text, by default one per
+    core. The search of a long text begins while they read.
     """
-    with Study.writing(out, manifest_entry(model)) as study:
-        _search(study, model, corpus, search or SearchOptions(), readers, checkpoint_every, progress)
+    engine = engine_of(model)
+    with Study.writing(out, engine.info.entry) as study, noting(study, progress) as noted:
+        _search(study, engine, corpus, search or SearchOptions(), readers, checkpoint_every, noted)
     return study
 
 
 def analyse(
     stage: str,
-    model: MemoryModel | None,
+    model: MemoryModel | Engine | None,
     folder: Path | str,
     *,
     device: str = "auto",
@@ -59,19 +65,20 @@ def analyse(
 ) -> Study:
     """Run one stage on a study that has its triggers; `options` are fields of the stages' options dataclasses.
 
-    `model` may be None if the stage needs no model, or uses an installed encoder instead.
+    `model` may be an engine, or None if the stage needs no model, or uses an installed encoder instead.
     """
-    names = [row.name for row in stages().values() if row.run or row.rows or row.observe]
+    names = [row.name for row in stages().values() if row.run or row.rows or row.shards or row.observe]
     if stage not in names:
         raise StudyError(f"There is no stage {stage!r}. The stages after the search are: {', '.join(names)}.")
-    with open_for_stage(folder, model) as study:
-        work = Work(study, options_of(study, options), model, progress, device)
+    engine = engine_of(model)
+    with open_for_stage(folder, engine) as study, noting(study, progress) as noted:
+        work = Work(study, options_of(study, options), engine, noted, device)
         run_stage(stages()[stage], work)
     return study
 
 
 def run(
-    model: MemoryModel,
+    model: MemoryModel | Engine,
     corpus: CorpusOptions,
     out: Path | str,
     *,
@@ -82,22 +89,28 @@ def run(
     **options: Any,
 ) -> Study:
     """Run every stage and the report. A stage that this model or text does not support is skipped; study.json has the reason."""
-    with Study.writing(out, manifest_entry(model)) as study:
-        work = Work(study, options_of(study, options), model, progress, str(model.device))
+    engine = engine_of(model)
+    with Study.writing(out, engine.info.entry) as study, noting(study, progress) as noted:
+        work = Work(study, options_of(study, options), engine, noted)
         for row in stages_in_run():  # before the search, which may take hours
             if row.check:
                 resolve(row.check)(work.options)
-        _search(study, model, corpus, search or SearchOptions(), readers, checkpoint_every, progress)
+        _search(study, engine, corpus, search or SearchOptions(), readers, checkpoint_every, noted)
         _run_all(work)
         _report(work)
     return study
 
 
+def engine_of(model: MemoryModel | Engine | None) -> Engine:
+    """The engine that runs a model: itself, or this process."""
+    return model if isinstance(model, Engine) else LocalEngine(model)
+
+
 @contextmanager
-def open_for_stage(folder: Path | str, model: MemoryModel | None) -> Iterator[Study]:
+def open_for_stage(folder: Path | str, engine: Engine) -> Iterator[Study]:
     """A study that has its triggers, opened for writing. A model must be the one that was studied."""
     Study.open(folder).need("triggers")
-    with Study.adding(folder) if model is None else Study.writing(folder, manifest_entry(model)) as study:
+    with Study.writing(folder, engine.info.entry) if engine.has_model else Study.adding(folder) as study:
         yield study
 
 
@@ -114,7 +127,7 @@ def run_stage(stage: Stage, work: Work) -> str | None:
         return None
     if stage.run:
         return resolve(stage.run)(work)
-    _write_rows(stage, work)
+    _write_table(stage, work)
     return None
 
 
@@ -149,7 +162,7 @@ def _observe_all(rows: list[Stage], work: Work) -> None:
 
 def _observe(work: Work, observers: list[Observer]) -> None:
     """Run the model over the examples once, for all observers that are not done."""
-    study, model, count = work.study, work.model, work.options(ExampleOptions).examples
+    study, count = work.study, work.options(ExampleOptions).examples
     examples = draw_examples(study, count, study.settings["seed"])
     all_observers: list[Observer] = [ExampleWriter(study, examples, count), *observers]
     remaining = [observer for observer in all_observers if not study.done(observer.stage, observer.settings)]
@@ -161,16 +174,18 @@ def _observe(work: Work, observers: list[Observer]) -> None:
             len(examples),
             count,
         )
-    lens = None if model.top is None else model.lens(work.options(LensOptions).lens)
-    observe(study, model, remaining, examples, lens=lens, progress=work.progress)
+    write_observed(work, remaining, examples, work.options(LensOptions).lens)
 
 
-def _write_rows(stage: Stage, work: Work) -> None:
-    """Run a stage that returns the columns of its table: check what it needs, write the table, update study.json."""
+def _write_table(stage: Stage, work: Work) -> None:
+    """Run a stage that returns its table, or its shards: check what it needs, write the table, update study.json."""
     study, settings = work.study, stage.settings(work.options)
     for name in stage.needs:
         study.need(name)
     if study.done(stage.name, settings):
+        return
+    if stage.shards:
+        write_shards(stage, resolve(stage.shards), work)
         return
     import pyarrow as pa
 
@@ -185,17 +200,19 @@ def _write_rows(stage: Stage, work: Work) -> None:
 
 def _search(
     study: Study,
-    model: MemoryModel,
+    engine: Engine,
     corpus: CorpusOptions,
     search: SearchOptions,
     readers: int | None,
     checkpoint_every: float,
     progress: ProgressCallback,
 ) -> None:
+    model = engine.info
     search = search.resolved(model.memories)
     corpus = replace(corpus, max_tokens=_max_sentence_tokens(model, corpus.max_tokens, bos=search.bos))
-    with Reading.of(study, model.tokenizer, corpus, readers=readers, progress=progress) as reading:
-        find_triggers(reading, model, search, checkpoint_every=checkpoint_every, progress=progress)
+    how = {"readers": readers, "splitting": engine.splitting, "progress": progress}
+    with Reading.of(study, model.tokenizer, corpus, **how) as reading:  # type: ignore[arg-type]
+        find_triggers(reading, engine, search, checkpoint_every=checkpoint_every, progress=progress)
 
 
 @contextmanager
@@ -229,7 +246,7 @@ def _report(work: Work) -> None:
     write_report(work)
 
 
-def _max_sentence_tokens(model: MemoryModel, max_tokens: int, *, bos: bool) -> int:
+def _max_sentence_tokens(model: ModelInfo, max_tokens: int, *, bos: bool) -> int:
     """The largest sentence length in tokens: `max_tokens`, or less if the model has fewer positions."""
     if model.tokenizer is None:
         raise InputError(
@@ -238,8 +255,7 @@ def _max_sentence_tokens(model: MemoryModel, max_tokens: int, *, bos: bool) -> i
     positions = model.positions
     if positions is None:
         return max_tokens
-    has_start_token = getattr(model.model.config, "is_encoder_decoder", False)  # its decoder has a start token
-    positions -= int(has_start_token or (bos and bos_token(model.tokenizer) is not None))
+    positions -= int(model.has_start_token or (bos and bos_token(model.tokenizer) is not None))
     if positions < max_tokens:
         logger.warning(
             "This model takes at most %d tokens per sentence; longer sentences are truncated at that length, not at %d.",

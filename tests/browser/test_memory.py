@@ -281,7 +281,9 @@ def test_mutation_has_a_summary_and_every_removal(browse, still, mutated):
         assert int(count) == mutation["summary"][removed]["count"]
     assert [row[0] for row in rows] == ["first", "last", "random"]
     page.get_by_text(f"Each removal ({len(mutation['rows'])})").click()
-    removals = cells(page.get_by_role("region", name="Each removal").locator("table"))[1:]
+    table = page.get_by_role("region", name="Each removal").locator("table")
+    expect(table.locator("tbody tr")).to_have_count(len(mutation["rows"]))
+    removals = cells(table)[1:]
     assert [float(row[4]) for row in removals] == pytest.approx(
         [row["mutated"] for row in mutation["rows"]], rel=6e-3, abs=1e-5
     )

@@ -1,7 +1,7 @@
 """Which tokens a key depends on: the coefficient of a trigger without its first, last or a random token."""
 
-import time
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,50 +13,57 @@ from ffscope.axes import Array
 from ffscope.corpus.prefixes import tokens_of
 from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
-from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.search.passes import bos_of, by_length, sentence_inputs
 from ffscope.search.prefix_sharing import SharedRuns, share_prefixes
 from ffscope.search.sample import mix
 from ffscope.stages.mutation import MutationOptions
+from ffscope.stages.shards import Shards
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
-from ffscope.study.resumable_table import ResumableTable
 
 REMOVED = ("first", "last", "random")
 _DRAWN_AT_ONCE = 2**12  # prefixes
 _PART = 2**13  # minimum number of tokens per part
 
 
-def mutate(
-    study: Study,
-    model: MemoryModel,
-    *,
-    memories: int = 100,
-    triggers: int = 50,
-    progress: ProgressCallback = no_progress,
-) -> None:
-    """Remove a token from triggers of some memories of every layer and measure the coefficients again: mutation.parquet."""
-    study.need("triggers")
-    settings = {"mutation_memories": memories, "mutation_triggers": triggers}
-    if study.done("mutation", settings):
-        return
-    start = time.perf_counter()
-    mutations = _Mutations.of(study, _sampled(study, memories, triggers))
+class Batch(NamedTuple):
+    """Texts of one length, and for each mutation that they cover its row and position in them, its layer and its memory."""
+
+    tokens: Array
+    rows: Array
+    positions: Array
+    layers: Array
+    memories: Array
+
+
+class Group(NamedTuple):
+    """Batches that are computed together, and the columns of their mutations that are known before."""
+
+    batches: list[Batch]
+    columns: dict[str, Array]
+
+
+def shards(work: Work) -> Shards:
+    """One shard per group of runs."""
+    options, model = work.options(MutationOptions), work.info
+    triggers = _sampled(work.study, options.mutation_memories, options.mutation_triggers)
+    mutations = _Mutations.of(work.study, triggers)
     shared = share_prefixes(mutations.texts, causal=model.causal)
-    runs = _Runs(study, model, mutations, shared)
-    parts = ResumableTable(study, "mutation.parquet", settings)
-    tokens = runs.run_all(parts, progress)
-    parts.join(len(runs.groups), sort_by=["layer", "memory", "rank", "removed"])
-    before = int(runs.bos is not None)
-    study.finish(
-        "mutation",
-        settings,
-        seconds=time.perf_counter() - start,
-        tokens=tokens,
-        forward_tokens=sum(len(run) + before for run in shared.runs),
-        plain_tokens=sum(len(text) + before for text in mutations.texts),
+    bos = bos_of(work.study, model)
+    runs = _Runs(mutations, shared, work.study.settings["batch_tokens"])
+    before = int(bos is not None)
+    return Shards(
+        count=len(runs.groups),
+        input=runs.group,
+        rows=partial(mutated_columns, bos=bos),
+        sort_by=("layer", "memory", "rank", "removed"),
+        sizes=runs.sizes,
+        unit="tokens",
+        entries={
+            "forward_tokens": sum(len(run) + before for run in shared.runs),
+            "plain_tokens": sum(len(text) + before for text in mutations.texts),
+        },
     )
-    parts.drop()
 
 
 def _sampled(study: Study, memories: int, triggers: int) -> dict[str, Array]:
@@ -124,76 +131,74 @@ def _random(sentences: Array, positions: Array, seed: int) -> Array:
 class _Runs:
     """The runs of the model, in groups that are written as one part each."""
 
-    def __init__(self, study: Study, model: MemoryModel, mutations: _Mutations, shared: SharedRuns) -> None:
-        self.model, self.mutations, self.shared = model, mutations, shared
-        self.bos = bos_of(study, model)
+    def __init__(self, mutations: _Mutations, shared: SharedRuns, batch_tokens: int) -> None:
+        self.mutations, self.shared = mutations, shared
         lengths = np.array([len(run) for run in shared.runs], dtype=np.int64)
-        room = study.settings["batch_tokens"]
-        self.groups = _grouped(by_length(lengths, tokens=room, rows=room), lengths)
+        self.groups = _grouped(by_length(lengths, tokens=batch_tokens, rows=batch_tokens), lengths)
+        self.sizes = [int(sum(lengths[batch].sum() for batch in group)) for group in self.groups]
         # Sorted by run, so that the mutations of a run are contiguous.
         self.order = np.argsort(shared.run, kind="stable")
         self.starts = np.searchsorted(shared.run[self.order], np.arange(len(shared.runs) + 1))
 
-    def run_all(self, parts: ResumableTable, progress: ProgressCallback) -> int:
-        """Run every remaining group; returns the number of tokens run."""
-        tokens = 0
-        total = sum(len(run) for run in self.shared.runs)
-        sizes = [sum(len(self.shared.runs[run]) for batch in group for run in batch) for group in self.groups]
-        missing = parts.missing(len(self.groups))
-        done = total - sum(sizes[number] for number in missing)
-        for number in missing:
-            progress(Progress("mutation", done, total, unit="tokens"))
-            covered = [self._mutations_of(batch) for batch in self.groups[number]]
-            mutated = [self._run(batch, numbers) for batch, numbers in zip(self.groups[number], covered, strict=True)]
-            parts.write_part(number, self._columns(np.concatenate(covered), torch.cat(mutated).numpy()))
-            tokens, done = tokens + sizes[number], done + sizes[number]
-        progress(Progress("mutation", total, total, unit="tokens"))
-        return tokens
+    def group(self, number: int) -> Group:
+        """What a group needs to be run."""
+        covered = [self._mutations_of(batch) for batch in self.groups[number]]
+        batches = [self._batch(batch, numbers) for batch, numbers in zip(self.groups[number], covered, strict=True)]
+        return Group(batches, self._columns(np.concatenate(covered)))
 
     def _mutations_of(self, batch: Array) -> Array:
         """The mutations that a batch of runs covers."""
         return np.concatenate([self.order[self.starts[run] : self.starts[run + 1]] for run in batch])
 
-    def _run(self, batch: Array, numbers: Array) -> Tensor:
-        """The coefficients of mutations, observed in one pass."""
+    def _batch(self, batch: Array, numbers: Array) -> Batch:
         tokens = np.stack([self.shared.runs[run] for run in batch])
         place = {int(run): row for row, run in enumerate(batch)}
-        rows = torch.tensor([place[run] for run in self.shared.run[numbers].tolist()])
+        rows = np.array([place[run] for run in self.shared.run[numbers].tolist()])
         # Counted from the end: both stacks of an encoder–decoder end with the sentence.
-        positions = torch.from_numpy(self.shared.position[numbers] - tokens.shape[1])
+        positions = self.shared.position[numbers] - tokens.shape[1]
         trigger = self.mutations.trigger[numbers]
-        layers, memories = (torch.from_numpy(self.mutations.triggers[name][trigger]) for name in ("layer", "memory"))
-        observed = torch.full((len(numbers),), torch.nan)
-        waiting = {part: layer for layer in layers.unique().tolist() for part in self.model.layer(layer).parts}
+        layers, memories = (self.mutations.triggers[name][trigger] for name in ("layer", "memory"))
+        return Batch(tokens, rows, positions, layers, memories)
 
-        def observe(part: Part, coefficients: Tensor, _past: int) -> None:
-            layer = waiting.pop(part)
-            within = memories - part.offset
-            in_part = ((layers == layer) & (within >= 0) & (within < part.memories)).nonzero()[:, 0]
-            at = (index[in_part].to(coefficients.device) for index in (rows, positions, within))
-            observed[in_part] = coefficients[tuple(at)].float().cpu()
-            if not waiting:
-                raise StopPass
-
-        with ExitStack() as stack, suppress(StopPass):
-            for part in list(waiting):
-                stack.enter_context(part.tap(observe))
-            self.model.forward(sentence_inputs(self.model, tokens, self.bos))
-        return observed
-
-    def _columns(self, numbers: Array, mutated: Array) -> dict[str, Any]:
+    def _columns(self, numbers: Array) -> dict[str, Array]:
         mutations = self.mutations
-        triggers = {
-            name: mutations.triggers[name][mutations.trigger[numbers]]
-            for name in ("layer", "memory", "rank", "coefficient")
-        }
         return {
-            **triggers,
+            **{
+                name: mutations.triggers[name][mutations.trigger[numbers]]
+                for name in ("layer", "memory", "rank", "coefficient")
+            },
             "removed": np.array(REMOVED)[mutations.removed[numbers]],
             "removed_index": mutations.removed_index[numbers].astype(np.int32),
-            "mutated": mutated,
-            "change": (mutated - triggers["coefficient"]) / triggers["coefficient"],
         }
+
+
+def mutated_columns(model: MemoryModel, group: Group, *, bos: int | None) -> dict[str, Any]:
+    """The rows of a group: run its texts, and read the coefficients at their new last tokens."""
+    mutated = np.concatenate([_run(model, batch, bos) for batch in group.batches])
+    before = group.columns["coefficient"]
+    return {**group.columns, "mutated": mutated, "change": (mutated - before) / before}
+
+
+def _run(model: MemoryModel, batch: Batch, bos: int | None) -> Array:
+    """The coefficients of mutations, observed in one pass."""
+    rows, positions, layers, memories = (torch.from_numpy(array) for array in batch[1:])
+    observed = torch.full((len(rows),), torch.nan)
+    waiting = {part: layer for layer in layers.unique().tolist() for part in model.layer(layer).parts}
+
+    def observe(part: Part, coefficients: Tensor, _past: int) -> None:
+        layer = waiting.pop(part)
+        within = memories - part.offset
+        in_part = ((layers == layer) & (within >= 0) & (within < part.memories)).nonzero()[:, 0]
+        at = (index[in_part].to(coefficients.device) for index in (rows, positions, within))
+        observed[in_part] = coefficients[tuple(at)].float().cpu()
+        if not waiting:
+            raise StopPass
+
+    with ExitStack() as stack, suppress(StopPass):
+        for part in list(waiting):
+            stack.enter_context(part.tap(observe))
+        model.forward(sentence_inputs(model, batch.tokens, bos))
+    return observed.numpy()
 
 
 def _grouped(batches: list[Array], lengths: Array) -> list[list[Array]]:
@@ -207,10 +212,3 @@ def _grouped(batches: list[Array], lengths: Array) -> list[list[Array]]:
         groups[-1].append(batch)
         tokens += int(lengths[batch].sum())
     return groups
-
-
-def run(work: Work) -> None:
-    """Run the stage."""
-    options = work.options(MutationOptions)
-    counts = {"memories": options.mutation_memories, "triggers": options.mutation_triggers}
-    mutate(work.study, work.model, **counts, progress=work.progress)

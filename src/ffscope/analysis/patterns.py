@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ffscope.axes import Array
+from ffscope.engines.base import Engine
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.encoder import Encoder, check_folder, encoder_available, find_encoder
-from ffscope.models.memory_model import MemoryModel
 from ffscope.options.option_set import Options
 from ffscope.patterns.background import Background
 from ffscope.patterns.bits import set_bits
@@ -43,7 +43,7 @@ _BLOCK = 4096  # memories processed at once: a layer of a mixture of experts may
 
 def find_patterns(
     study: Study,
-    model: MemoryModel | None,
+    engine: Engine,
     *,
     encoder: str | None = None,
     triggers: int | None = None,
@@ -63,7 +63,7 @@ def find_patterns(
     encoder = requested_encoder(study, encoder)
     loaded = None if encoder == "model" else find_encoder(encoder, device)
     entry: dict[str, Any] = {
-        "encoder": _source(loaded, model),
+        "encoder": _source(loaded, engine),
         "encoder_asked": encoder,
         "encoder_fingerprint": loaded and loaded.fingerprint,
         "pattern_triggers": triggers or earlier.get("pattern_triggers", TRIGGERS),
@@ -78,7 +78,7 @@ def find_patterns(
     table = pq.read_table(study.path("triggers.parquet"), filters=[("rank", "<=", entry["pattern_triggers"])])
     prefixes, sample = read_prefixes(study, table, sample_sentences(study, study.settings["seed"]), progress=progress)
     meanings = Background(study, prefixes, sample)
-    meanings.embed(_word_vectors(loaded, model, meanings, entry, progress))
+    meanings.embed(_word_vectors(loaded, engine, meanings, entry, progress))
     patterns, counts = _find_all(study, table, meanings, progress)
     write_patterns(study, MACHINE, patterns)
     study.finish("patterns", {}, seconds=time.perf_counter() - start, **entry, **counts)
@@ -121,24 +121,24 @@ def check_pattern_options(encoder: str | None, triggers: int | None) -> None:
 
 def _word_vectors(
     encoder: Encoder | None,
-    model: MemoryModel | None,
+    engine: Engine,
     meanings: Background,
     entry: dict[str, Any],
     progress: ProgressCallback,
 ) -> WordVectors:
     saved = meanings.saved(entry)
     if encoder is not None:
-        return encoder_vectors(encoder, meanings.prefixes, saved, progress)
-    if model is None:
+        return encoder_vectors(engine, encoder, meanings.prefixes, saved, progress)
+    if not engine.has_model:
         return no_vectors(meanings.prefixes.sentences.lexicon)
-    return model_vectors(model, meanings.study, meanings.sample, seed=meanings.seed)
+    return model_vectors(engine, engine.info, meanings.study, meanings.sample, seed=meanings.seed)
 
 
-def _source(encoder: Encoder | None, model: MemoryModel | None) -> str | None:
+def _source(encoder: Encoder | None, engine: Engine) -> str | None:
     """The name of the encoder, for study.json."""
     if encoder is not None:
         return encoder.name
-    return None if model is None else f"words by layer {model.layers // 2} of the studied model"
+    return f"words by layer {engine.info.layers // 2} of the studied model" if engine.has_model else None
 
 
 def _find_all(
@@ -226,9 +226,12 @@ def _order(pattern: Pattern) -> tuple[float, int]:
 def run(work: Work) -> None:
     """Run the stage."""
     options = work.options(PatternOptions)
-    device = work.device if work.loaded is None else str(work.loaded.device)
-    how = {"encoder": options.encoder, "triggers": options.pattern_triggers, "device": device}
-    find_patterns(work.study, work.loaded, **how, progress=work.progress)  # type: ignore[arg-type]
+    how = {
+        "encoder": options.encoder,
+        "triggers": options.pattern_triggers,
+        "device": work.engine.device or work.device,
+    }
+    find_patterns(work.study, work.engine, **how, progress=work.progress)  # type: ignore[arg-type]
 
 
 def needs_model(study: Study, options: Options) -> bool:

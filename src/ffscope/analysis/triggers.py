@@ -1,20 +1,16 @@
 """Finds the prefixes with the highest coefficients for every memory, in one pass over the study's sentences."""
 
-from functools import partial
-
 from ffscope.corpus.reading import Reading
-from ffscope.models.memory_model import MemoryModel
+from ffscope.engines.base import Engine
 from ffscope.options.search import SearchOptions
 from ffscope.progress import ProgressCallback, no_progress
-from ffscope.search import checkpoint
-from ffscope.search.engines import engine
 from ffscope.search.plan import make_plan, requested_settings
 from ffscope.search.write import write_tables
 
 
 def find_triggers(
     reading: Reading,
-    model: MemoryModel,
+    engine: Engine,
     options: SearchOptions,
     *,
     checkpoint_every: float = 60.0,
@@ -28,14 +24,14 @@ def find_triggers(
     """
     study = reading.study
     if study.done("triggers", requested_settings(options)):
-        checkpoint.discard(study)
+        engine.discard_search(study)
         return
-    plan = make_plan(study, model, options, reading)
-    run = partial(engine("local").run, reading, model, checkpoint_every=checkpoint_every, progress=progress)
-    while (result := run(plan)) is None:
-        plan = make_plan(study, model, options, reading)
+    result = None
+    while result is None:
+        plan = make_plan(engine, options, reading)
+        result = engine.search(reading, plan, checkpoint_every=checkpoint_every, progress=progress)
     reading.wait()
     total = plan.total or study.manifest["corpus"]["searched"]
-    write_tables(study, plan.groups(model), result.state)
+    write_tables(study, plan.names(engine.info), result.state)
     study.finish("triggers", plan.settings, seconds=result.seconds, tokens=total["prefixes"], **total)
-    checkpoint.discard(study)
+    engine.discard_search(study)

@@ -1,66 +1,53 @@
 """Projects every value to the vocabulary: the tokens it promotes and suppresses, with their probabilities."""
 
-import time
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from ffscope.axes import Int
-from ffscope.errors import LensError
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
 from ffscope.options.analysis import LensOptions
-from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.stages.shards import Shards
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
-from ffscope.study.resumable_table import ResumableTable
 
 TOKENS = 20  # top and bottom tokens kept per value
 
 
-def read_values(
-    study: Study, model: MemoryModel, *, lens: str = "norm", progress: ProgressCallback = no_progress
-) -> None:
-    """Project all values of the model: values.parquet. Without an unembedding there are only norms."""
-    study.need("triggers")
-    settings = {"lens": lens}
-    if study.done("values", settings):
-        return
-    start = time.perf_counter()
-    try:
-        model_lens = model.lens(lens)
-    except LensError:
-        if model.top is not None:  # an unknown lens
-            raise
-        model_lens = None
-    parts = ResumableTable(study, "values.parquet", settings)
-    for layer in parts.missing(model.layers):
-        progress(Progress("values", layer, model.layers, unit="layers"))
-        parts.write_part(layer, value_columns(study, model, layer, model_lens))
-    parts.join(model.layers)
-    study.finish("values", settings, seconds=time.perf_counter() - start)
-    parts.drop()
-    progress(Progress("values", model.layers, model.layers, unit="layers"))
+def shards(work: Work) -> Shards:
+    """One shard per layer."""
+    lens = work.options(LensOptions).lens
+    memories = work.info.memories
+    return Shards(
+        count=len(memories),
+        input=lambda layer: (layer, _next_tokens(work.study, layer, memories[layer])),
+        rows=partial(value_columns, lens=lens),
+        unit="layers",
+    )
 
 
-def value_columns(study: Study, model: MemoryModel, layer: int, lens: Lens | None) -> dict[str, Any]:
-    """The rows of one layer."""
+def value_columns(model: MemoryModel, of_layer: tuple[int, Int[Tensor, "memory"]], *, lens: str) -> dict[str, Any]:
+    """The rows of one layer, given the token after each memory's top trigger. Without an unembedding there are only norms."""
+    layer, next_tokens = of_layer
     values = model.values(layer)
     count = len(values)
     columns: dict[str, Any] = {
-        "layer": [layer] * count,
-        "memory": range(count),
+        "layer": np.full(count, layer),
+        "memory": np.arange(count),
         "norm": values.float().norm(dim=-1).cpu().numpy(),
         **{name: [None] * count for name in ("top_tokens", "top_probs", "max_prob", "bottom_tokens", "next_rank")},
     }
-    if lens is not None:
-        next_tokens = _next_tokens(study, layer, count)
-        outside = (next_tokens < 0) | (next_tokens >= lens.unembedding.vocab)
-        top, probabilities, bottom, ranks = _read_layer(lens, layer, next_tokens.masked_fill(outside, 0))
+    if model.top is not None:
+        model_lens = model.lens(lens)
+        outside = (next_tokens < 0) | (next_tokens >= model_lens.unembedding.vocab)
+        top, probabilities, bottom, ranks = _read_layer(model_lens, layer, next_tokens.masked_fill(outside, 0))
         columns["top_tokens"], columns["bottom_tokens"] = _lists(top), _lists(bottom)
         columns["top_probs"], columns["max_prob"] = _lists(probabilities), probabilities[:, 0].numpy()
         columns["next_rank"] = pa.array(ranks.numpy(), mask=outside.numpy())
@@ -101,8 +88,3 @@ def _read_layer(lens: Lens, layer: int, next_tokens: Int[Tensor, "memory"]) -> t
 def _lists(rows: Tensor) -> pa.ListArray:
     offsets = range(0, rows.numel() + 1, rows.shape[1])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(rows.flatten().numpy()))
-
-
-def run(work: Work) -> None:
-    """Run the stage."""
-    read_values(work.study, work.model, lens=work.options(LensOptions).lens, progress=work.progress)

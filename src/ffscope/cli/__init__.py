@@ -10,6 +10,9 @@ import ffscope.cli.stage_commands
 import ffscope.cli.explore
 
 # isort: split
+import ffscope.cli.status
+
+# isort: split
 import ffscope.cli.cache  # noqa: F401 - their commands
 from ffscope.cli.app import app, main
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ffscope import bundled
 from ffscope.cli.app import app
-from ffscope.cli.loading import load_for_search, load_model
+from ffscope.cli.loading import check_inputs, load_model, starting
 from ffscope.cli.output import print_check, print_finished, print_study, print_trace, program_name
 from ffscope.cli.parameters import Checkpoint, Json, Model, Out, Readers
 from ffscope.cli.progress_output import out, showing_progress, working
@@ -19,6 +19,7 @@ from ffscope.cli.signature import command
 from ffscope.errors import SourceError
 from ffscope.memory_name import parse_layers
 from ffscope.options.corpus import CorpusOptions
+from ffscope.options.engine import EngineOptions
 from ffscope.options.model import DeviceOptions, LoadOptions, SourceOptions
 from ffscope.options.search import SearchOptions
 from ffscope.options.trace import TraceOptions
@@ -110,16 +111,17 @@ def run(
     search: SearchOptions,
     options: dict[str, Any],
     load: LoadOptions,
+    engine: EngineOptions,
     readers: Readers = None,
     checkpoint: Checkpoint = 60.0,
 ) -> None:
     """Make a whole study: every stage, the paper's figures and a report. If interrupted, run the same command to resume."""
-    loaded = load_for_search(model, corpus, out_, load)
-    from ffscope.pipeline import run
+    check_inputs(corpus, out_)
+    with starting(model, load, engine) as running, showing_progress() as progress:
+        from ffscope.pipeline import run
 
-    with showing_progress() as progress:
         study = run(
-            loaded,
+            running,
             corpus,
             out_,
             search=search,
@@ -138,16 +140,17 @@ def triggers(
     out_: Out,
     search: SearchOptions,
     load: LoadOptions,
+    engine: EngineOptions,
     readers: Readers = None,
     checkpoint: Checkpoint = 60.0,
 ) -> None:
     """Make a study with the search only."""
-    loaded = load_for_search(model, corpus, out_, load)
-    from ffscope.pipeline import triggers
+    check_inputs(corpus, out_)
+    with starting(model, load, engine) as running, showing_progress() as progress:
+        from ffscope.pipeline import triggers
 
-    with showing_progress() as progress:
         study = triggers(
-            loaded, corpus, out_, search=search, readers=readers, checkpoint_every=checkpoint, progress=progress
+            running, corpus, out_, search=search, readers=readers, checkpoint_every=checkpoint, progress=progress
         )
     print_study(study)
 

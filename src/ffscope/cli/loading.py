@@ -2,6 +2,8 @@
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,17 +12,19 @@ from ffscope.cli.output import print_line
 from ffscope.cli.progress_output import working
 from ffscope.errors import SourceError
 from ffscope.options.corpus import CorpusOptions
+from ffscope.options.engine import EngineOptions
 from ffscope.options.model import LoadOptions, ReloadOptions
 from ffscope.options.serve import LiveOptions
 
 if TYPE_CHECKING:
+    from ffscope.engines.base import Engine
     from ffscope.live.model import Live
     from ffscope.models.memory_model import MemoryModel
     from ffscope.web.model_queue import ModelQueue
 
 
-def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOptions) -> "MemoryModel":
-    """The model of a new study. Errors in the folder or the corpora are raised before it is loaded."""
+def check_inputs(corpus: CorpusOptions, out: Path) -> None:
+    """Raise for errors in the folder or the corpora of a new study, before its model is loaded."""
     from ffscope.corpus.documents import Corpus
     from ffscope.study.folder import check_folder_is_free
 
@@ -28,7 +32,26 @@ def load_for_search(model: str, corpus: CorpusOptions, out: Path, load: LoadOpti
     for source in (corpus.corpus, corpus.held_out):
         if source is not None:
             Corpus(source)
-    return load_model(model, load)
+
+
+@contextmanager
+def starting(source: str | None, load: LoadOptions, options: EngineOptions) -> "Iterator[Engine]":
+    """The engine of a command, with its model: loaded here, or by workers that start and end with the block."""
+    options = options.resolved()
+    if options.engine == "local":
+        from ffscope.engines.local import LocalEngine
+
+        yield LocalEngine(None if source is None else load_model(source, load))
+        return
+    from ffscope.engines import start_engine
+
+    with ExitStack() as stack:
+        with working("Starting Ray …" if options.ray_address is None else "Connecting to Ray …"):
+            engine = stack.enter_context(start_engine(source, options, **load.arguments))
+        with working(f"Loading {source} …" if source else "Starting workers …"):
+            _ = engine.info if source else None  # waits for the first worker
+            _exclude_imports_from_collection()
+        yield engine
 
 
 def load_model(model: str, load: LoadOptions) -> "MemoryModel":
@@ -36,14 +59,7 @@ def load_model(model: str, load: LoadOptions) -> "MemoryModel":
     with working(f"Loading {model} …"):
         from ffscope.models import loading
 
-        memory_model = loading.load(
-            model,
-            load.device,
-            load.dtype,
-            trust_remote_code=load.trust_remote_code,
-            model_type=load.model_type,
-            device_map=load.device_map,
-        )
+        memory_model = loading.load(model, **load.arguments)
         _exclude_imports_from_collection()
         return memory_model
 
@@ -56,21 +72,38 @@ def _exclude_imports_from_collection() -> None:
 
 def load_again(folder: Path, reload: ReloadOptions) -> "MemoryModel":
     """The model of a study, from the source and in the precision that the study records."""
+    with _naming_the_source(folder, reload):
+        return load_model(*_recorded(folder, reload))
+
+
+@contextmanager
+def starting_again(folder: Path, reload: ReloadOptions, options: EngineOptions) -> "Iterator[Engine]":
+    """The engine of a stage, with the study's model."""
+    with ExitStack() as stack:
+        with _naming_the_source(folder, reload):
+            engine = stack.enter_context(starting(*_recorded(folder, reload), options))
+        yield engine
+
+
+def _recorded(folder: Path, reload: ReloadOptions) -> tuple[str, LoadOptions]:
+    """Where the model of a study is, and how it is loaded."""
     from ffscope.study.folder import Study
 
-    study = Study.open(folder)
-    study.need("triggers")
-    recorded = study.manifest["model"]
-    source = reload.model or recorded["source"]
+    recorded = Study.open(folder).manifest["model"]
+    options = LoadOptions(
+        trust_remote_code=reload.trust_remote_code,
+        model_type=reload.model_type or recorded.get("model_type"),
+        device=reload.device,
+        device_map=reload.device_map,
+        dtype=recorded["dtype"],
+    )
+    return reload.model or recorded["source"], options
+
+
+@contextmanager
+def _naming_the_source(folder: Path, reload: ReloadOptions) -> Iterator[None]:
     try:
-        options = LoadOptions(
-            trust_remote_code=reload.trust_remote_code,
-            model_type=reload.model_type or recorded.get("model_type"),
-            device=reload.device,
-            device_map=reload.device_map,
-            dtype=recorded["dtype"],
-        )
-        return load_model(source, options)
+        yield
     except SourceError as error:
         if reload.model is not None:
             raise

@@ -76,7 +76,7 @@ def _progress() -> Iterator[ProgressCallback]:
                 tasks[progress.stage],
                 completed=progress.done,
                 total=progress.total or None,
-                message=_message(progress),
+                message=message(progress),
             )
 
         yield update
@@ -102,16 +102,17 @@ class _Lines:
         now = time.monotonic()
         if now >= self.due.setdefault(progress.stage, now + _LOG_FIRST) or progress.done == progress.total:
             self.due[progress.stage] = now + _LOG_EVERY
-            err.print(f"{progress.stage}: {_message(progress)}", markup=False, soft_wrap=True)
+            err.print(f"{progress.stage}: {message(progress)}", markup=False, soft_wrap=True)
 
 
-def _message(progress: Progress) -> str:
-    message = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
+def message(progress: Progress) -> str:
+    """The progress of a stage in words."""
+    text = f"{progress.done:,}{f' of {progress.total:,}' if progress.total else ''} {progress.unit}"
     if progress.rate is not None:
-        message += f", {progress.rate:,.0f} prefixes/s"
+        text += f", {progress.rate:,.0f} prefixes/s"
     if progress.left is not None:
-        message += f", {duration(progress.left)} left"
-    return message if progress.detail is None else f"{message}; {visible(progress.detail, longest=None)}"
+        text += f", {duration(progress.left)} left"
+    return text if progress.detail is None else f"{text}; {visible(progress.detail, longest=None)}"
 
 
 def duration(seconds: float) -> str:

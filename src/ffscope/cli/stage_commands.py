@@ -1,33 +1,44 @@
 """One command per stage that adds to a finished search, built from the stage's row."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ffscope.cli.loading import load_again
+from ffscope.cli.loading import starting, starting_again
 from ffscope.cli.output import print_finished, print_line, print_stage
 from ffscope.cli.parameters import StudyFolder
 from ffscope.cli.progress_output import showing_progress
 from ffscope.cli.signature import command
 from ffscope.errors import SourceError, StudyError
-from ffscope.options.model import ReloadOptions
+from ffscope.options.engine import EngineOptions
+from ffscope.options.model import LoadOptions, ReloadOptions
 from ffscope.stages.registry import stages
 from ffscope.stages.stage import Stage, resolve
 
 if TYPE_CHECKING:
-    from ffscope.models.memory_model import MemoryModel
+    from ffscope.engines.base import Engine
 
 
 def _add(stage: Stage) -> None:
     kinds = [kind for row in _joined(stage) for kind in row.options]
 
-    def with_model(study: StudyFolder, options: dict[str, Any] = {}, *, reload: ReloadOptions) -> None:  # noqa: B006
-        _run(stage, study, reload, options)
+    def with_model(
+        study: StudyFolder,
+        options: dict[str, Any] = {},  # noqa: B006 - not mutated
+        *,
+        reload: ReloadOptions,
+        engine: EngineOptions,
+    ) -> None:
+        _run(stage, study, reload, engine, options)
 
-    def without_model(study: StudyFolder, options: dict[str, Any] = {}) -> None:  # noqa: B006 - not mutated
-        _run(stage, study, ReloadOptions(), options)
+    def without_model(study: StudyFolder, options: dict[str, Any] = {}) -> None:  # noqa: B006
+        _run(stage, study, ReloadOptions(), EngineOptions(), options)
 
-    function = without_model if stage.model == "none" else with_model
+    def sharded(study: StudyFolder, options: dict[str, Any] = {}, *, engine: EngineOptions) -> None:  # noqa: B006
+        _run(stage, study, ReloadOptions(), engine, options)
+
+    function = with_model if stage.model != "none" else sharded if stage.shards else without_model
     command(stage.name, help=stage.help, more=kinds)(function)
 
 
@@ -37,7 +48,7 @@ def _joined(stage: Stage) -> Iterator[Stage]:
     yield from (row for row in stages().values() if row.command == stage.name)
 
 
-def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, Any]) -> None:
+def _run(stage: Stage, folder: Path, reload: ReloadOptions, engine: EngineOptions, values: dict[str, Any]) -> None:
     from ffscope.study.folder import Study
 
     study = Study.open(folder)
@@ -50,35 +61,49 @@ def _run(stage: Stage, folder: Path, reload: ReloadOptions, values: dict[str, An
     for row in rows:  # fail before the model is loaded
         if row.check:
             resolve(row.check)(options)
-    model = _model(stage, study, options, reload)
-    from ffscope.pipeline import open_for_stage, run_stage
+    with _engine(stage, study, options, reload, engine) as running:
+        for row in rows:
+            _run_row(row, folder, options, running if row is stage else None, reload.device)
+
+
+def _run_row(row: Stage, folder: Path, options: Any, engine: "Engine | None", device: str) -> None:
+    from ffscope.pipeline import engine_of, open_for_stage, run_stage
     from ffscope.stages.stage import Work
+    from ffscope.study.status import noting
 
-    for row in rows:
-        with open_for_stage(folder, model if row is stage else None) as writable, showing_progress() as progress:
-            sentence = run_stage(row, Work(writable, options, model, progress, reload.device))
-        if not writable.has(row.name):
-            raise StudyError(f"The stage {row.name} did not record that it finished. This is a bug in the stage.")
-        if sentence:
-            print_line(sentence)
-        elif row.tables:
-            print_stage(writable, row.name)
-        else:
-            print_finished(writable)
+    running = engine_of(engine)
+    with open_for_stage(folder, running) as study, showing_progress() as progress, noting(study, progress) as noted:
+        sentence = run_stage(row, Work(study, options, running, noted, device))
+    if not study.has(row.name):
+        raise StudyError(f"The stage {row.name} did not record that it finished. This is a bug in the stage.")
+    if sentence:
+        print_line(sentence)
+    elif row.tables:
+        print_stage(study, row.name)
+    else:
+        print_finished(study)
 
 
-def _model(stage: Stage, study: Any, options: Any, reload: ReloadOptions) -> "MemoryModel | None":
-    """The study's model, where the stage needs it."""
-    if stage.model == "none" or (stage.model == "optional" and not _is_needed(stage, study, options)):
-        return None
-    try:
-        return load_again(study.folder, reload)
-    except SourceError as error:
-        if stage.model == "needed":
-            raise
-        from ffscope.models.encoder import INSTALL
+@contextmanager
+def _engine(
+    stage: Stage, study: Any, options: Any, reload: ReloadOptions, engine: EngineOptions
+) -> "Iterator[Engine | None]":
+    """What runs the stage: with the study's model, where the stage needs it."""
+    if stage.model == "none" and not stage.shards:
+        yield None
+        return
+    needs_model = stage.model == "needed" or (stage.model == "optional" and _is_needed(stage, study, options))
+    with ExitStack() as stack:
+        try:
+            how = starting_again(study.folder, reload, engine) if needs_model else starting(None, LoadOptions(), engine)
+            running = stack.enter_context(how)
+        except SourceError as error:
+            if stage.model == "needed":
+                raise
+            from ffscope.models.encoder import INSTALL
 
-        raise SourceError(f"{error} Or install an encoder, which needs no model: {INSTALL}") from error
+            raise SourceError(f"{error} Or install an encoder, which needs no model: {INSTALL}") from error
+        yield running
 
 
 def _is_needed(stage: Stage, study: Any, options: Any) -> bool:

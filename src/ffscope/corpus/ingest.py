@@ -18,7 +18,7 @@ from ffscope.corpus.files import stored_bytes
 from ffscope.corpus.fingerprint import Fingerprint
 from ffscope.corpus.paragraphs import Paragraph, Paragraphs, Position
 from ffscope.corpus.parts import SCHEMA, Parts
-from ffscope.corpus.readers import default_readers, splitting
+from ffscope.corpus.readers import Splitting, default_readers, splitting
 from ffscope.corpus.selection import Selection
 from ffscope.corpus.sentences import Sentences, SentenceSplitter
 from ffscope.corpus.summary import log_skipped, skipped_text, summary
@@ -68,13 +68,16 @@ class Ingestion:
         options: CorpusOptions,
         *,
         readers: int | None = None,
+        splitting: Splitting = splitting,
         progress: ProgressCallback = no_progress,
         on_part: Callable[[], None] = lambda: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_part` is called after a part is written. When `stopped` returns True, `run` writes the rows so far and returns."""
+        """`splitting` gives what splits the text. `on_part` is called after a part is written. When `stopped` returns True, `run`
+        writes the rows so far and returns.
+        """
         self.study, self.options, self._tokenizer = study, options, tokenizer
-        self._progress, self._on_part, self._stopped = progress, on_part, stopped
+        self._splitting, self._progress, self._on_part, self._stopped = splitting, progress, on_part, stopped
         text_tokenizer = TextTokenizer(tokenizer)
         self._splitter = SentenceSplitter(text_tokenizer, language=options.language, max_tokens=options.max_tokens)
         self._unknown = text_tokenizer.unknown if text_tokenizer.is_word_level else None
@@ -115,7 +118,7 @@ class Ingestion:
 
     def _read(self) -> bool:
         """Read the rest of the text into parts. Returns whether all is read."""
-        with splitting(self._splitter, self._readers) as readers:
+        with self._splitting(self._splitter, self._readers) as readers:
             groups = Paragraphs(self.options, self.corpora, self.selection.enough).groups(self._position)
             for paragraphs, sentences in readers.split(groups):
                 self._add(paragraphs, sentences)

@@ -6,11 +6,11 @@ import pickle
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ffscope.corpus.reader_process import Answer
 from ffscope.corpus.sentences import Sentences, SentenceSplitter
@@ -25,6 +25,17 @@ _AHEAD = 3  # groups per reader that are read ahead
 _ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # in each process
 
 
+class Splitter(Protocol):
+    """Splits groups of paragraphs into sentences."""
+
+    def split(self, groups: Iterable[tuple[Label, list[str]]]) -> Iterator[tuple[Label, Sentences]]:
+        """The sentences of each group, with its label, in the order of the groups."""
+
+
+Splitting = Callable[[SentenceSplitter, int], AbstractContextManager[Splitter]]
+"""Gives what splits the text, for a number of readers."""
+
+
 def default_readers() -> int:
     """One reader for each core that this process may use, up to 16; a single one, in this process, on fewer than four cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -32,7 +43,7 @@ def default_readers() -> int:
 
 
 @contextmanager
-def splitting(splitter: SentenceSplitter, readers: int) -> Iterator["_Here | _Elsewhere"]:
+def splitting(splitter: SentenceSplitter, readers: int) -> Iterator[Splitter]:
     """Splits groups of paragraphs: with one reader in this process, else in that many others."""
     processes = _start(splitter, readers) if readers > 1 else []
     if not processes:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ffscope.corpus.ingest import Ingestion
+from ffscope.corpus.readers import Splitting, splitting
 from ffscope.errors import CorpusError
 from ffscope.options.corpus import CorpusOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
@@ -40,6 +41,7 @@ class Reading:
         options: CorpusOptions,
         *,
         readers: int | None = None,
+        splitting: Splitting = splitting,
         progress: ProgressCallback = no_progress,
     ) -> Iterator["Reading"]:
         """Read a corpus into a study, unless that is done. On leaving the block the rest is read; after an error it is not."""
@@ -49,6 +51,7 @@ class Reading:
             tokenizer,
             options,
             readers=readers,
+            splitting=splitting,
             progress=reading._note,
             on_part=reading._notify,
             stopped=reading._stop.is_set,

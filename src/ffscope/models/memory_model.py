@@ -17,6 +17,7 @@ from ffscope.models.attention import kernels_for_any_shape
 from ffscope.models.edits import Edit, Names, Numbers, Positions, parse_changes
 from ffscope.models.families import Family, Top
 from ffscope.models.feed_forward import FeedForward, Keys
+from ffscope.models.here import model_here
 from ffscope.models.hooks import tap
 from ffscope.models.inputs import Inputs, Source, encode, logits_of, max_positions, random_inputs, run
 from ffscope.models.layout import feed_forwards, find_top
@@ -88,6 +89,10 @@ class MemoryModel:
         return (
             f"MemoryModel({self.model_type}, {self.layers} layers × {memories} memories, {kind}, hidden {self.hidden})"
         )
+
+    def __reduce__(self) -> Any:
+        """Pickled by reference: on another machine, it is the model that is loaded there."""
+        return model_here, ()
 
     @property
     def model_type(self) -> str:

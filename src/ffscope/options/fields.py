@@ -65,8 +65,9 @@ class Checked:
 def _expected(field: OptionField, value: Any) -> str | None:
     """The values that a field accepts, or None if it accepts this one."""
     low, high = field.help.min, field.help.max
-    if get_origin(field.type) is Literal:
-        return None if value in get_args(field.type) else f"one of {', '.join(map(str, get_args(field.type)))}"
+    choices = get_args(field.type) if get_origin(field.type) is Literal else field.help.choices and field.help.choices()
+    if choices:
+        return None if value in choices else f"one of {', '.join(map(str, choices))}"
     if low is None and high is None:
         return None
     if isinstance(value, int | float) and (low is None or value >= low) and (high is None or value <= high):

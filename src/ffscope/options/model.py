@@ -1,7 +1,7 @@
 """How a model is loaded."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 from ffscope.options.fields import Checked, Help
 
@@ -45,6 +45,11 @@ class LoadOptions(DeviceOptions):
         Literal["auto", "float32", "bfloat16", "float16", "float64"],
         Help("Precision of the weights; auto is float32 on a CPU, otherwise the checkpoint's own."),
     ] = "auto"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `ffscope.load`."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

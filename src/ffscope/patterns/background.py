@@ -1,7 +1,5 @@
 """The prefixes of a study's triggers and of a sample of the corpus, with their vectors, and the statistics of that sample."""
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +10,7 @@ from ffscope.patterns.candidates import Rates
 from ffscope.patterns.clustering import RandomSets, unit_vectors
 from ffscope.patterns.conditional_background import ConditionalBackground
 from ffscope.patterns.prefixes import Prefixes
+from ffscope.patterns.saved_arrays import SavedArrays
 from ffscope.patterns.semantic import LEAST_WORDS, Sample
 from ffscope.patterns.senses import Senses
 from ffscope.patterns.subjects import SubjectWords, read_documents
@@ -34,7 +33,7 @@ class Background:
         rows = np.random.default_rng([self.seed, 7]).permutation(len(sample))[:_EMBEDDED]
         self.embedded_sample = sample.take(np.sort(rows))
 
-    def saved(self, options: dict[str, Any]) -> "SavedArrays":
+    def saved(self, options: dict[str, Any]) -> SavedArrays:
         """Where arrays that take long to compute are saved, so that an interrupted run resumes."""
         self._folder = ResumableFolder(self.study, "patterns", [options, len(self.prefixes.sentences.lexicon.folds)])
         return SavedArrays(self._folder)
@@ -87,21 +86,6 @@ class Background:
     def senses(self) -> Senses:
         """The senses of the sample's last words."""
         return Senses(self.embedded_sample, self.vectors, self.seed)
-
-
-class SavedArrays:
-    """Computes arrays, and saves each under a name; an array that was saved is loaded."""
-
-    def __init__(self, folder: ResumableFolder) -> None:
-        self._folder = folder
-
-    def __call__(self, name: str, compute: Callable[[], Array]) -> Array:
-        with suppress(OSError, ValueError, EOFError):  # missing or damaged
-            return np.load(self._folder.path(name))
-        array = compute()
-        with self._folder.writing(name) as path, path.open("wb") as out:
-            np.save(out, array)
-        return array
 
 
 def _length_bins(prefixes: Prefixes) -> Array:

@@ -15,6 +15,7 @@ from ffscope.errors import StudyError
 from ffscope.study.folder import Study
 
 NAME = "triggers.checkpoint"
+SHARDS = "triggers.shards"  # the note of a search whose shards lie on storage
 _FORMAT = 3  # increases when the content of a state changes
 
 
@@ -40,7 +41,16 @@ def read_note(study: Study) -> dict[str, Any] | None:
             f"{path} was written by another version of ffscope, so this one cannot resume the search. Resume it with that "
             f"version, or delete {NAME} to restart the search."
         )
-    return note
+    return {"file": NAME, **note}
+
+
+def refuse_other(study: Study, file: str, engine: str) -> None:
+    """Raise if another engine has an unfinished search in the study, which this one could not resume."""
+    if study.path(file).is_file():
+        raise StudyError(
+            f"{study.folder} has an unfinished search of --engine {engine}. Resume it with that engine, or delete {file} there to "
+            "restart the search."
+        )
 
 
 def load(study: Study) -> dict[str, Tensor]:

@@ -1,11 +1,9 @@
 """One pass of a model over a study's examples, with observers that compute tables from its states."""
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +12,12 @@ from torch import Tensor
 from ffscope.axes import Array, Int
 from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.errors import CorpusError
+from ffscope.models.info import ModelInfo
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel, States
-from ffscope.progress import Progress, ProgressCallback, no_progress
-from ffscope.search.passes import bos_of, by_length, sentence_inputs
+from ffscope.search.passes import by_length, sentence_inputs
+from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
-from ffscope.study.resumable_table import ResumableTable
 
 _MAX_COEFFICIENTS = 2**27  # bytes of coefficients kept per batch
 
@@ -60,7 +58,11 @@ class View:
 
 
 class Observer(ABC):
-    """Computes the rows of one table. The table has the name of the stage."""
+    """Computes the rows of one table. The table has the name of the stage.
+
+    It is created where the study is, and pickled: `rows` may run on other machines, which have the model but not the study. A model
+    that it refers to is replaced by the one there.
+    """
 
     stage: str
     settings: dict[str, Any]
@@ -69,9 +71,34 @@ class Observer(ABC):
     def rows(self, view: View) -> dict[str, Any]:
         """The columns of the rows for these examples."""
 
-    def close(self, study: Study) -> dict[str, Any]:
-        """Called after the table is written; returns further entries for study.json."""
+    def close(self, work: Work) -> dict[str, Any]:
+        """Called where the study is, after the table is written; returns further entries for study.json."""
         return {}
+
+
+class Batch(NamedTuple):
+    """Examples in sentences of one length, and the stages that still need them."""
+
+    examples: Array
+    tokens: Array
+    rows: Array
+    positions: Array  # counted from the end: both stacks of an encoder–decoder end with the sentence
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Runs batches of examples, for some observers."""
+
+    observers: list[Observer]
+    lens: str
+    bos: int | None
+
+    def __call__(self, model: MemoryModel, batch: Batch) -> dict[str, dict[str, Any]]:
+        """The columns of each waiting observer's table, by stage."""
+        lens = None if model.top is None else model.lens(self.lens)
+        view = View(model, lens, batch.examples, _states(model, batch, self.bos))
+        return {observer.stage: observer.rows(view) for observer in self.observers if observer.stage in batch.stages}
 
 
 def draw_examples(study: Study, count: int, seed: int) -> Examples:
@@ -91,39 +118,6 @@ def draw_examples(study: Study, count: int, seed: int) -> Examples:
     return Examples(sentences[row], picked - starts[row], tokens_of(text, sentences[row]))
 
 
-def observe(
-    study: Study,
-    model: MemoryModel,
-    observers: Sequence[Observer],
-    examples: Examples,
-    *,
-    lens: Lens | None,
-    progress: ProgressCallback = no_progress,
-) -> None:
-    """Run the model over the examples once for all observers, and write their tables."""
-    start = time.perf_counter()
-    texts = [_text(examples, number, causal=model.causal) for number in range(len(examples))]
-    batches = _batches(study, model, examples, texts)
-    parts = {observer: ResumableTable(study, f"{observer.stage}.parquet", observer.settings) for observer in observers}
-    missing = {observer: set(parts[observer].missing(len(batches))) for observer in observers}
-    name = " and ".join(observer.stage for observer in observers if observer.stage != "examples") or "examples"
-    done = 0
-    for number, batch in enumerate(batches):
-        waiting = [observer for observer in observers if number in missing[observer]]
-        if waiting:
-            view = View(model, lens, batch, _states(study, model, examples, texts, batch))
-            for observer in waiting:
-                parts[observer].write_part(number, observer.rows(view))
-        done += len(batch)
-        progress(Progress(name, done, len(examples), unit="examples"))
-    for observer in observers:
-        sort_by = [column for column in ("example", "layer") if column in parts[observer].schema.names]
-        parts[observer].join(len(batches), sort_by=sort_by)
-        entries = observer.close(study)
-        study.finish(observer.stage, observer.settings, seconds=time.perf_counter() - start, **entries)
-        parts[observer].drop()
-
-
 def _text(examples: Examples, number: int, *, causal: bool) -> tuple[int, int]:
     """The sentence to run for an example, and its length: for a causal model up to the sentence's last example."""
     sentence = int(examples.sentence[number])
@@ -133,8 +127,9 @@ def _text(examples: Examples, number: int, *, causal: bool) -> tuple[int, int]:
     return sentence, last + 1
 
 
-def _batches(study: Study, model: MemoryModel, examples: Examples, texts: list[tuple[int, int]]) -> list[Array]:
-    """Batches of examples: sentences of one length, with a bounded number of examples."""
+def batches_of(study: Study, model: ModelInfo, examples: Examples) -> list[Batch]:
+    """Batches of examples: sentences of one length, with a bounded number of examples. No stage needs them yet."""
+    texts = [_text(examples, number, causal=model.causal) for number in range(len(examples))]
     runs = list(dict.fromkeys(texts))
     members: dict[tuple[int, int], list[int]] = {run: [] for run in runs}
     for number, run in enumerate(texts):
@@ -144,16 +139,19 @@ def _batches(study: Study, model: MemoryModel, examples: Examples, texts: list[t
     batches = []
     for batch in by_length(lengths, tokens=study.settings["batch_tokens"], rows=room):
         numbers = np.array([number for run in batch for number in members[runs[run]]])
-        batches += [numbers[start : start + room] for start in range(0, len(numbers), room)]
+        batches += [_batch(examples, texts, numbers[start : start + room]) for start in range(0, len(numbers), room)]
     return batches
 
 
-def _states(study: Study, model: MemoryModel, examples: Examples, texts: list[tuple[int, int]], batch: Array) -> States:
-    """Run a batch's sentences; the states at the examples."""
-    runs = list(dict.fromkeys(texts[number] for number in batch))
+def _batch(examples: Examples, texts: list[tuple[int, int]], numbers: Array) -> Batch:
+    runs = list(dict.fromkeys(texts[number] for number in numbers))
     tokens = np.stack([examples.tokens[sentence][:length] for sentence, length in runs])
-    rows = torch.tensor([runs.index(texts[number]) for number in batch])
-    # Counted from the end: both stacks of an encoder–decoder end with the sentence.
-    positions = torch.from_numpy(examples.position[batch] - tokens.shape[1])
-    inputs = sentence_inputs(model, tokens, bos_of(study, model))
+    rows = np.array([runs.index(texts[number]) for number in numbers])
+    return Batch(numbers, tokens, rows, examples.position[numbers] - tokens.shape[1], ())
+
+
+def _states(model: MemoryModel, batch: Batch, bos: int | None) -> States:
+    """Run a batch's sentences; the states at the examples."""
+    rows, positions = torch.from_numpy(batch.rows), torch.from_numpy(batch.positions)
+    inputs = sentence_inputs(model, batch.tokens, bos)
     return model.states_at(inputs, rows.to(model.device), positions.to(model.device))

@@ -1,6 +1,6 @@
 """Runs a model over batches of sentences and observes the coefficients of all memories."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ffscope.ahead import ahead
+from ffscope.axes import Array
 from ffscope.corpus.batches import Batch
 from ffscope.errors import CoefficientError, MemoryNameError, ProofError
+from ffscope.models.info import ModelInfo
 from ffscope.models.memory_model import MemoryModel, StopPass
 from ffscope.models.parts import Part
 from ffscope.options.search import Prefixes
@@ -18,6 +21,8 @@ from ffscope.search.accumulators import Accumulators, BatchInfo
 from ffscope.search.passes import first_token, sentence_ids, sentence_inputs
 from ffscope.search.sample import mix
 from ffscope.tokens import visible
+
+_AHEAD = 2  # batches that are prepared while another runs
 
 
 class Group(NamedTuple):
@@ -78,6 +83,14 @@ class Search:
             for group in self.groups:
                 stack.enter_context(group.part.tap(self._tap(group)))
             yield
+
+    def prepared(
+        self, batches: Iterable[Batch], *, on_wait: Callable[[], None] = lambda: None
+    ) -> Iterator[PreparedBatch]:
+        """Batches that are prepared while others run. `on_wait` is called now and then while none is ready."""
+        if self.model.device.type == "cpu":  # where a second thread that computes would take the model's cores
+            return map(self.prepare, ahead(batches, _AHEAD, on_wait=on_wait))
+        return ahead(map(self.prepare, batches), _AHEAD, on_wait=on_wait)
 
     def prepare(self, batch: Batch) -> PreparedBatch:
         """What can be done for a batch ahead of its pass, in another thread."""
@@ -168,24 +181,35 @@ class Search:
         return [observed[g.part] if g.within is None else observed[g.part][..., g.within] for g in self.groups]
 
 
+def searched_memories(counts: Sequence[int], layers: list[int] | None, memories: list[int] | None) -> dict[int, Array]:
+    """The memories to search, by layer: all, or those with these numbers in these layers. `counts` are those of the layers."""
+    chosen: dict[int, Array] = {}
+    for layer, count in enumerate(counts):
+        numbers = np.arange(count, dtype=np.int32)
+        numbers = numbers if memories is None else numbers[np.isin(numbers, memories)]
+        if len(numbers) and (layers is None or layer in layers):
+            chosen[layer] = numbers
+    if not chosen:
+        raise MemoryNameError(
+            "The chosen layers have none of the chosen memories. Choose others with --layers and --memories."
+        )
+    return chosen
+
+
 def groups_of(model: MemoryModel, layers: list[int] | None, memories: list[int] | None) -> list[Group]:
-    """The memories of a model to search: all, or those with these numbers in these layers."""
+    """The searched memories of a model, in groups."""
     groups: list[Group] = []
     columns = 0
-    for layer in range(model.layers):
-        for part in model.layer(layer).parts if layers is None or layer in layers else ():
+    for layer in searched_memories(model.memories, layers, memories):
+        for part in model.layer(layer).parts:
             numbers, within = _searched(part, memories)
             if len(numbers):
                 groups.append(Group(layer, part, numbers, within, slice(columns, columns + len(numbers))))
                 columns += len(numbers)
-    if not groups:
-        raise MemoryNameError(
-            "The chosen layers have none of the chosen memories. Choose others with --layers and --memories."
-        )
     return groups
 
 
-def buffered_dtype(model: MemoryModel) -> torch.dtype:
+def buffered_dtype(model: MemoryModel | ModelInfo) -> torch.dtype:
     """The dtype in which coefficients are buffered: the model's, if it is a smaller one than float32."""
     return model.dtype if model.dtype.itemsize == 2 else torch.float32
 
@@ -200,8 +224,8 @@ def warm_up(model: MemoryModel) -> None:
 def execute(search: Search, batches: Iterable[Batch]) -> dict[str, Tensor]:
     """The state after searching some batches, such as those of a shard; `merge` combines states."""
     with search.tapping():
-        for batch in batches:
-            search.run(batch)
+        for batch in search.prepared(batches):
+            search.run_prepared(batch)
     return search.accumulators.state()
 
 

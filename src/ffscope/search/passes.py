@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Array
+from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import Inputs, bos_token
 from ffscope.models.memory_model import MemoryModel
 from ffscope.study.folder import Study
@@ -25,12 +26,12 @@ def sentence_ids(model: MemoryModel, tokens: Array, bos: int | None) -> dict[str
     return inputs
 
 
-def first_token(model: MemoryModel, *, bos: bool) -> int | None:
+def first_token(model: MemoryModel | ModelInfo, *, bos: bool) -> int | None:
     """The token that a search prepends to every sentence: BOS, if `bos` and the model has one."""
     return bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
 
 
-def bos_of(study: Study, model: MemoryModel) -> int | None:
+def bos_of(study: Study, model: MemoryModel | ModelInfo) -> int | None:
     """The token that a study prepends to every sentence."""
     return bos_token(model.tokenizer) if study.settings["bos"] else None
 

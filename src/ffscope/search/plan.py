@@ -4,21 +4,26 @@ import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from ffscope.axes import Array
 from ffscope.corpus.batches import Batch, batches
 from ffscope.corpus.prefixes import chunks
 from ffscope.corpus.reading import Reading
 from ffscope.errors import StudyError
+from ffscope.models.info import ModelInfo
 from ffscope.models.memory_model import MemoryModel
 from ffscope.options.search import SearchOptions
-from ffscope.search import checkpoint
-from ffscope.search.execute import Group, Search, buffered_dtype, groups_of, warm_up
+from ffscope.search.execute import Search, buffered_dtype, searched_memories
 from ffscope.search.histogram import EDGES
 from ffscope.search.passes import first_token
 from ffscope.search.time_budget import affordable_sentences
 from ffscope.search.trigger_keys import LAST_PREFIX
-from ffscope.study.folder import Study
+
+if TYPE_CHECKING:
+    from ffscope.engines.base import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +33,7 @@ _LONG = _RAREST * _ENOUGH_PICKED  # prefixes from which on one in _RAREST is cou
 _TOKENS_CPU, _TOKENS_GPU = 2048, 131072  # per batch
 _MAX_COEFFICIENTS = 2**30  # bytes of one layer's coefficients in a batch
 _MAX_BUFFER = 2**31  # bytes stored per batch: the highest coefficients, and all coefficients at the picked prefixes
-_SHARD = 64  # batches per shard
+_SHARD, _LONG_SHARD = 16, 32  # batches per shard, but for the first ones; the second for a GPU's batches
 
 
 @dataclass(frozen=True)
@@ -70,17 +75,18 @@ class Plan:
         """Whether enough of the text is read to know that this plan remains."""
         return self.total is not None or (reading.has_read(_LONG) and not self.assumes_too_much(reading))
 
-    def groups(self, model: MemoryModel) -> list[Group]:
-        """The searched memories, in the order of a state's rows."""
+    def names(self, model: ModelInfo) -> dict[str, Array]:
+        """The layer and number of every searched memory, in the order of a state's rows."""
         settings = _search_settings(self.options)
-        return groups_of(model, settings["layers"], settings["memories"])
+        searched = searched_memories(model.memories, settings["layers"], settings["memories"])
+        layers = [np.full(len(numbers), layer, dtype=np.int32) for layer, numbers in searched.items()]
+        return {"layer": np.concatenate(layers), "memory": np.concatenate(list(searched.values()))}
 
 
 class Shard(NamedTuple):
-    """Consecutive batches of a plan; `first` is the number of the first of them."""
+    """Consecutive batches of a plan."""
 
     number: int
-    first: int
     batches: tuple[Batch, ...]
 
 
@@ -91,13 +97,17 @@ def batches_of(plan: Plan, reading: Reading) -> Iterator[Batch]:
 
 
 def shards(plan: Plan, reading: Reading) -> Iterator[Shard]:
-    """The same batches in shards of equal size."""
+    """The same batches in shards. These too depend only on the corpus and the settings, not on what searches them.
+
+    The first ones are short, so that the search begins with the first text: of 1, 2, 4 … batches.
+    """
     remaining = batches_of(plan, reading)
+    most = _SHARD if plan.batch_tokens <= _TOKENS_CPU else _LONG_SHARD
     for number in count():
-        members = tuple(islice(remaining, _SHARD))
+        members = tuple(islice(remaining, min(most, 2**number)))
         if not members:
             return
-        yield Shard(number, number * _SHARD, members)
+        yield Shard(number, members)
 
 
 def requested_settings(options: SearchOptions) -> dict[str, Any]:
@@ -106,22 +116,23 @@ def requested_settings(options: SearchOptions) -> dict[str, Any]:
     return {**_search_settings(options), "minutes": options.minutes, **tokens}
 
 
-def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading: Reading) -> Plan:
-    """The plan of a new search, or of the search in the study's checkpoint.
+def make_plan(engine: "Engine", options: SearchOptions, reading: Reading) -> Plan:
+    """The plan of a new search, or of the engine's unfinished search of this study.
 
-    What share of the prefixes is counted depends on how many there are. A CPU waits until enough of the text is read to know it.
-    A GPU, which would be idle, starts at once as if the text were long: see `Plan.assumes_too_much`. With `minutes`, both wait for
+    What share of the prefixes is counted depends on how many there are. Most engines wait until enough of the text is read to know
+    it. One that would be idle starts at once as if the text were long: see `Plan.assumes_too_much`. With `minutes`, all wait for
     all of the text.
     """
-    note = checkpoint.read_note(study)
+    study, model = reading.study, engine.info
+    note = engine.search_note(study)
     if note is not None and note["corpus"] is None and not reading.resumed:
-        checkpoint.discard(study)  # its text was not read to the end, and is now read anew
+        engine.discard_search(study)  # its text was not read to the end, and is now read anew
         note = None
     if not reading.done:
-        warm_up(model)
-    if options.minutes is not None or _waits(model):
+        engine.warm_up()
+    if options.minutes is not None or engine.waits_for_text:
         reading.wait(None if options.minutes is not None else _LONG)
-    total = _total(study, model, options, reading) if note is None or note["total"] is None else note["total"]
+    total = _total(engine, options, reading) if note is None or note["total"] is None else note["total"]
     one_in = _RAREST if total is None else rarity(total["prefixes"])
     # A resumed search keeps its batches, even on another device.
     earlier = {} if note is None else note["settings"]
@@ -131,22 +142,22 @@ def make_plan(study: Study, model: MemoryModel, options: SearchOptions, reading:
         batch_tokens=options.batch_tokens or earlier.get("batch_tokens") or batch_tokens(model, one_in),
         batch_sentences=earlier.get("batch_sentences") or batch_rows(model),
         picked_one_in=one_in,
-        before=int(first_token(model, bos=options.bos) is not None),
+        before=_before(model, options),
         corpus=study.manifest["corpus"]["fingerprint"] if reading.done else None,
     )
     if note is not None and (note["settings"] != plan.settings or (note["corpus"] or plan.corpus) != plan.corpus):
         raise StudyError(
             f"{study.folder} has an unfinished search with other settings. Resume it with those settings, or delete "
-            f"{checkpoint.NAME} there to restart."
+            f"{note['file']} there to restart."
         )
     return plan
 
 
-def _waits(model: MemoryModel) -> bool:
-    return model.device.type == "cpu"
+def _before(model: ModelInfo, options: SearchOptions) -> int:
+    return int(first_token(model, bos=options.bos) is not None)
 
 
-def _total(study: Study, model: MemoryModel, options: SearchOptions, reading: Reading) -> dict[str, int] | None:
+def _total(engine: "Engine", options: SearchOptions, reading: Reading) -> dict[str, int] | None:
     """The number of sentences and prefixes to search; None while they are being read."""
     available = reading.searched
     if available is None:
@@ -154,9 +165,14 @@ def _total(study: Study, model: MemoryModel, options: SearchOptions, reading: Re
     check_prefixes(available["prefixes"])
     if options.minutes is None:
         return available
-    trial = Search(model, **_search_settings(options))
-    tokens = options.batch_tokens or batch_tokens(model, 1)
-    sentences = affordable_sentences(trial, reading, seconds=60 * options.minutes, tokens=tokens)
+    sentences = affordable_sentences(
+        engine.prefixes_per_second,
+        reading,
+        settings=_search_settings(options),
+        seconds=60 * options.minutes,
+        tokens=options.batch_tokens or batch_tokens(engine.info, 1),
+        before=_before(engine.info, options),
+    )
     if sentences < available["sentences"]:
         message = "%g minutes are enough for the first %d of %d sentences."
         logger.info(message, options.minutes, sentences, available["sentences"])
@@ -182,7 +198,7 @@ def rarity(prefixes: int) -> int:
     return min(_RAREST, 2 ** max(0, (prefixes // _ENOUGH_PICKED).bit_length() - 1))
 
 
-def batch_tokens(model: MemoryModel, rarity: int) -> int:
+def batch_tokens(model: ModelInfo, rarity: int) -> int:
     """The default number of tokens per batch."""
     picked = _MAX_BUFFER * rarity // (buffered_dtype(model).itemsize * sum(model.memories))
     if model.device.type == "cpu":
@@ -190,7 +206,7 @@ def batch_tokens(model: MemoryModel, rarity: int) -> int:
     return max(64, min(_TOKENS_GPU, picked, _MAX_COEFFICIENTS // (max(model.memories) * model.dtype.itemsize)))
 
 
-def batch_rows(model: MemoryModel) -> int:
+def batch_rows(model: ModelInfo) -> int:
     """The maximum number of sentences per batch."""
     room = _MAX_BUFFER // 2**7 if model.device.type == "cpu" else _MAX_BUFFER
     coefficient_and_position = buffered_dtype(model).itemsize + 2

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
+from ffscope.axes import Array
 from ffscope.corpus.prefixes import Places, locate
-from ffscope.search.execute import Group
 from ffscope.search.histogram import ABOVE_ZERO
 from ffscope.search.merge import State
 from ffscope.search.trigger_keys import EMPTY, coefficients_of, prefixes_of
@@ -15,12 +15,11 @@ from ffscope.study.folder import Study
 from ffscope.study.schemas import SCHEMAS
 
 
-def write_tables(study: Study, groups: list[Group], state: State) -> None:
+def write_tables(study: Study, names: dict[str, Array], state: State) -> None:
     """Write triggers.parquet, memories.parquet and, if the lowest coefficients were kept, negative_triggers.parquet."""
     tensors = {name: tensor.cpu() for name, tensor in state.items()}
     tensors["sample"] = tensors["sample"].sort(1, descending=True).values  # by coefficient, for display
     places = _locate(study, {name: tensors[name] for name in ("top", "low", "sample") if name in tensors})
-    names = _names(groups)
     _write_table(study, "triggers.parquet", _triggers(names, tensors["top"], places["top"]))
     if "low" in tensors:
         lowest = _triggers(names, tensors["low"], places["low"])
@@ -43,14 +42,7 @@ def _write_table(study: Study, name: str, columns: dict[str, Any]) -> None:
         writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[name]), row_group_size=2**16)
 
 
-def _names(groups: list[Group]) -> dict[str, Any]:
-    """The layer and number of every searched memory."""
-    layers = [np.full(len(group.memories), group.layer, dtype=np.int32) for group in groups]
-    numbers = [group.memories.numpy().astype(np.int32) for group in groups]
-    return {"layer": np.concatenate(layers), "memory": np.concatenate(numbers)}
-
-
-def _triggers(names: dict[str, Any], keys: Tensor, places: Places) -> dict[str, Any]:
+def _triggers(names: dict[str, Array], keys: Tensor, places: Places) -> dict[str, Any]:
     """The columns of a table of triggers, sorted by layer, memory and rank."""
     row, rank = (column.numpy() for column in (keys != EMPTY).nonzero().unbind(1))
     return {

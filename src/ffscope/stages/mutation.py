@@ -38,7 +38,7 @@ STAGE = Stage(
         ),
     ),
     options=(MutationOptions,),
-    run="ffscope.analysis.mutation:run",
+    shards="ffscope.analysis.mutation:shards",
     figures=("ffscope.report.mutation:FIGURE",),
     memory_panels=(
         Panel(

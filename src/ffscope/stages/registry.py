@@ -13,7 +13,7 @@ from ffscope.stages.validation import find_problem
 
 logger = logging.getLogger(__name__)
 GROUP = "ffscope.stages"
-_NOT_STAGES = ("documentation", "registry", "stage", "validation")
+_NOT_STAGES = ("documentation", "registry", "shards", "stage", "validation")
 
 
 @cache

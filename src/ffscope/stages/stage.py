@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ffscope.errors import InputError
 from ffscope.options.fields import StudyOptions
 from ffscope.options.option_set import Options
 from ffscope.progress import ProgressCallback, no_progress
 
 if TYPE_CHECKING:
+    from ffscope.engines.base import Engine
+    from ffscope.models.info import ModelInfo
     from ffscope.models.memory_model import MemoryModel
     from ffscope.study.folder import Study
 
@@ -105,29 +106,31 @@ class Panel:
 
 @dataclass(frozen=True)
 class Work:
-    """The study, options and model that a stage runs with."""
+    """The study and options that a stage runs with, and the engine that runs its model."""
 
     study: "Study"
     options: Options
-    loaded: "MemoryModel | None" = None
+    engine: "Engine"
     progress: ProgressCallback = no_progress
     device: str = "auto"
 
     @property
     def model(self) -> "MemoryModel":
-        """The model, for a stage that needs one."""
-        if self.loaded is None:
-            raise InputError(
-                "This stage needs the studied model, but none was passed. Load it with ffscope.load and pass it."
-            )
-        return self.loaded
+        """The model, for a stage that needs it in this process. An engine that runs it elsewhere loads it here too."""
+        return self.engine.model
+
+    @property
+    def info(self) -> "ModelInfo":
+        """The model's description, for a stage whose shards run it."""
+        return self.engine.info
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a study. It is run by exactly one of three functions.
+    """One stage of a study. It is run by exactly one of four functions.
 
     `rows`: f(work) returns the columns of its only table; ffscope checks and writes them and updates study.json.
+    `shards`: f(work) returns the Shards of its only table; ffscope computes them, on all machines of a cluster where there is one.
     `run`: f(work) does everything, including `study.finish`; a string it returns is printed.
     `observe`: f(work) returns an Observer of the pass over the examples, which all such stages share.
     """
@@ -139,6 +142,7 @@ class Stage:
     tables: tuple[Table, ...] = ()
     options: tuple[type, ...] = ()
     rows: str = ""
+    shards: str = ""
     run: str = ""
     observe: str = ""
     model: Literal["needed", "optional", "none"] = "needed"

@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from ffscope.options.corpus import CorpusOptions
+from ffscope.options.engine import EngineOptions
 from ffscope.options.fields import option_fields
 from ffscope.options.model import LoadOptions, ReloadOptions
 from ffscope.options.search import SearchOptions
@@ -26,6 +27,7 @@ _COMMANDS = (
     "serve",
     "export",
     "cache",
+    "status",
 )
 # Parameters of a search besides the measures: a measure with such a name could not be used as a filter.
 _FIELDS = (
@@ -53,9 +55,11 @@ def _names(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
 
 
 def _functions(row: Stage, _rows: Mapping[str, Stage]) -> Iterator[str]:
-    if [bool(function) for function in (row.rows, row.run, row.observe)].count(True) != 1:
-        yield "expected exactly one of rows, run and observe"
-    elif (row.rows and not row.tables) or (row.observe and row.name not in {table.name for table in row.tables}):
+    if [bool(function) for function in (row.rows, row.shards, row.run, row.observe)].count(True) != 1:
+        yield "expected exactly one of rows, shards, run and observe"
+    elif ((row.rows or row.shards) and not row.tables) or (
+        row.observe and row.name not in {table.name for table in row.tables}
+    ):
         yield "it declares no table to write; with observe, the table must have the stage's name"
 
 
@@ -71,7 +75,7 @@ def _tables(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
 
 def _options(row: Stage, rows: Mapping[str, Stage]) -> Iterator[str]:
     kind_of_field: dict[str, type] = {}
-    for kind in (CorpusOptions, SearchOptions, LoadOptions, ReloadOptions, *_kinds(rows)):
+    for kind in (CorpusOptions, SearchOptions, LoadOptions, ReloadOptions, EngineOptions, *_kinds(rows)):
         kind_of_field |= {field.name: kind for field in option_fields(kind)}
     for kind in row.options:
         if not is_dataclass(kind):

@@ -27,7 +27,7 @@ STAGE = Stage(
         ),
     ),
     options=(LensOptions,),
-    run="ffscope.analysis.values:run",
+    shards="ffscope.analysis.values:shards",
     source="values",
     measures=(
         Measure(

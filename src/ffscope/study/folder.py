@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,9 @@ from ffscope.stages.registry import stages
 from ffscope.study.schemas import SCHEMAS
 
 SCHEMA_VERSION = 1
-_MANIFEST, _LOCK, _UNFINISHED = "study.json", ".lock", ".unfinished"
+LOCK, PROGRESS = ".lock", ".progress.json"
+_MANIFEST, _UNFINISHED = "study.json", ".unfinished"
+_LOCK_TRIES, _LOCK_PAUSE = 5, 0.05  # another process may look for a moment whether the study is locked
 
 
 class Study:
@@ -70,9 +73,8 @@ class Study:
             try:
                 yield study
             finally:
-                if [entry.name for entry in path.iterdir()] == [_LOCK]:  # nothing was written
-                    (path / _LOCK).unlink()
-                    path.rmdir()
+                if {entry.name for entry in path.iterdir()} <= {LOCK, PROGRESS}:  # no work to keep
+                    shutil.rmtree(path)
 
     @classmethod
     @contextmanager
@@ -131,7 +133,7 @@ class Study:
 
     def _write_manifest(self) -> None:
         # Keep the earlier versions: the report may be made on a machine without torch.
-        self.manifest["versions"] = {**self.manifest.get("versions", {}), **_versions()}
+        self.manifest["versions"] = {**self.manifest.get("versions", {}), **versions()}
         with self.replacing(_MANIFEST) as file:
             content = json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n"
             # A file name may have bytes that are not UTF-8; backslash escapes keep the JSON valid.
@@ -194,7 +196,7 @@ def check_folder_is_free(folder: Path) -> None:
         raise StudyError(f"{folder} is a file. Expected a new folder, or the folder of a study.")
     if not folder.is_dir() or (folder / _MANIFEST).is_file():
         return
-    ours = {*SCHEMAS, _LOCK, *(f".{stage}" for stage in stages()), "triggers.checkpoint"}
+    ours = {*SCHEMAS, LOCK, PROGRESS, *(f".{stage}" for stage in stages()), "triggers.checkpoint", "triggers.shards"}
     other_files = sorted(
         entry.name for entry in folder.iterdir() if entry.name not in ours and not entry.name.endswith(_UNFINISHED)
     )
@@ -207,16 +209,20 @@ def check_folder_is_free(folder: Path) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     with _as_study_error(folder):
-        file = (folder / _LOCK).open("a")
+        file = (folder / LOCK).open("a")
     with file as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StudyError(
-                f"Another ffscope process is writing to {folder}. Wait for it, or choose another --out."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+        for attempt in range(_LOCK_TRIES):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if attempt == _LOCK_TRIES - 1:
+                    raise StudyError(
+                        f"Another ffscope process is writing to {folder}. Wait for it, or choose another --out."
+                    ) from None
+                time.sleep(_LOCK_PAUSE)
+            except OSError:  # a file system without locks
+                break
         yield
 
 
@@ -238,7 +244,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions of Python and of the libraries that results depend on."""
     versions = {"python": platform.python_version()}
     for name in ("ffscope", "torch", "transformers", "tokenizers", "sentencex", "pyarrow"):
         try:

@@ -14,9 +14,10 @@ from ffscope.study.schemas import SCHEMAS
 class ResumableTable:
     """The parts of one table, numbered from 0. Parts that were made with other settings are deleted."""
 
-    def __init__(self, study: Study, table: str, settings: dict[str, Any]) -> None:
+    def __init__(self, study: Study, table: str, settings: dict[str, Any], *, folder: str | None = None) -> None:
+        """The parts are in the folder of that name, by default that of the table."""
         self.study, self.table, self.schema = study, table, SCHEMAS[table]
-        self._folder = ResumableFolder(study, table.removesuffix(".parquet"), settings)
+        self._folder = ResumableFolder(study, folder or table.removesuffix(".parquet"), settings)
 
     def missing(self, count: int) -> list[int]:
         """The numbers of the parts, out of `count`, that do not exist yet."""

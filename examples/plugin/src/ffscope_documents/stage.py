@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from ffscope.stages.shards import Shards
 from ffscope.stages.stage import INT, REAL, Column, Mean, Measure, Panel, Stage, Table, Work
 
 DOCUMENT = Column("document", INT, "with the most of its triggers")
@@ -10,20 +11,27 @@ SHARE = Column("share", REAL, "of its triggers that come from it")
 TABLE = Table("one_document", "memory with a trigger", (Column("layer", INT), Column("memory", INT), DOCUMENT, SHARE))
 
 
-def rows(work: Work) -> dict[str, list[Any]]:
-    """The columns of the table, from the study's triggers and sentences."""
+def shards(work: Work) -> Shards:
+    """One shard per layer: the documents of each memory's triggers."""
     import pyarrow.parquet as pq  # imported here to keep `ffscope --help` fast
 
     sentences = pq.read_table(work.study.path("sentences.parquet"), columns=["sentence", "document"]).to_pydict()
     document = dict(zip(sentences["sentence"], sentences["document"], strict=True))
     triggers = pq.read_table(work.study.path("triggers.parquet"), columns=["layer", "memory", "sentence"]).to_pydict()
-    counts: dict[tuple[int, int], Counter[int]] = {}
+    layers: dict[int, dict[int, list[int]]] = {}
     for layer, memory, sentence in zip(*triggers.values(), strict=True):
-        counts.setdefault((layer, memory), Counter())[document[sentence]] += 1
+        layers.setdefault(layer, {}).setdefault(memory, []).append(document[sentence])
+    inputs = list(layers.items())
+    return Shards(count=len(inputs), input=inputs.__getitem__, rows=rows, unit="layers")
+
+
+def rows(_model: None, layer_documents: tuple[int, dict[int, list[int]]]) -> dict[str, list[Any]]:
+    """The columns of one shard. It may run on another machine, so it uses its input alone."""
+    layer, memories = layer_documents
     columns: dict[str, list[Any]] = {column.name: [] for column in TABLE.columns}
-    for name, count in counts.items():
-        most, hits = min(count.items(), key=lambda item: (-item[1], item[0]))
-        for column, value in zip(columns.values(), (*name, most, hits / count.total()), strict=True):
+    for memory, documents in memories.items():
+        most, hits = min(Counter(documents).items(), key=lambda item: (-item[1], item[0]))
+        for column, value in zip(columns.values(), (layer, memory, most, hits / len(documents)), strict=True):
             column.append(value)
     return columns
 
@@ -40,7 +48,7 @@ STAGE = Stage(
     name="documents",
     help="Compute the largest share of a memory's triggers from one document. Needs no model.",
     tables=(TABLE,),
-    rows="ffscope_documents.stage:rows",
+    shards="ffscope_documents.stage:shards",
     model="none",
     source=TABLE.name,
     measures=(

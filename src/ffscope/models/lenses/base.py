@@ -11,6 +11,7 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward
+from ffscope.models.here import lens_here
 from ffscope.models.linear_parts import to_residual
 from ffscope.models.ranking import top as highest
 from ffscope.models.unembedding import Unembedding
@@ -34,6 +35,10 @@ class Lens(ABC):
     def __init__(self, unembedding: Unembedding, layers: Sequence[FeedForward]) -> None:
         self.unembedding = unembedding
         self.layers = layers
+
+    def __reduce__(self) -> Any:
+        """Pickled by reference: on another machine, it is the lens of the model that is loaded there."""
+        return lens_here, (self.name,)
 
     @classmethod
     @abstractmethod

@@ -1,38 +1,101 @@
-"""Runs the search in this process, batch by batch."""
+"""Runs the model in this process: shards one by one, the search batch by batch."""
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
-from ffscope.ahead import ahead
 from ffscope.corpus.batches import Batch
 from ffscope.corpus.reading import Reading
+from ffscope.engines.base import Engine, Function, SearchResult, missing_model
+from ffscope.models.info import ModelInfo, describe
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.engine import EngineOptions
+from ffscope.options.model import LoadOptions
 from ffscope.progress import Progress, ProgressCallback
 from ffscope.search import checkpoint
-from ffscope.search.engines import SearchResult
-from ffscope.search.execute import PreparedBatch
+from ffscope.search.execute import warm_up
 from ffscope.search.interrupts import delayed_interrupt
 from ffscope.search.plan import Plan, batches_of, check_prefixes
+from ffscope.study.folder import Study
 
 logger = logging.getLogger(__name__)
 
 
-_AHEAD = 2  # batches that are prepared while another runs
+@contextmanager
+def start(source: str | None, load: LoadOptions, _options: EngineOptions) -> Iterator[Engine]:
+    """Load the model in this process."""
+    from ffscope.models.loading import load as load_model
+
+    yield LocalEngine(None if source is None else load_model(source, **load.arguments))
 
 
-def run(
-    reading: Reading, model: MemoryModel, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
-) -> SearchResult | None:
-    """Search the remaining batches; write a checkpoint at intervals and when interrupted. None if too much text was assumed."""
-    job = _Run(reading, model, plan)
-    if plan.options.minutes is not None:
-        job.save()  # so that the speed is measured only once
-    job.run_all(checkpoint_every, progress)
-    if plan.assumes_too_much(reading):
-        return None
-    return SearchResult(job.search.accumulators.state(), job.seconds)
+class LocalEngine(Engine):
+    """A model in this process, or none."""
+
+    name = "local"
+
+    def __init__(self, model: MemoryModel | None = None) -> None:
+        self._model = model
+
+    @property
+    def waits_for_text(self) -> bool:
+        """A GPU would be idle, so its search begins at once, as if the text were long."""
+        return self.model.device.type == "cpu"
+
+    @property
+    def device(self) -> str | None:
+        return None if self._model is None else str(self._model.device)
+
+    @property
+    def has_model(self) -> bool:
+        return self._model is not None
+
+    @property
+    def model(self) -> MemoryModel:
+        """The model."""
+        if self._model is None:
+            raise missing_model()
+        return self._model
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """The description of the model."""
+        return describe(self.model)
+
+    def map(
+        self, name: str, function: Function, inputs: Iterable[tuple[int, Any]], *, model: bool = True
+    ) -> Iterator[tuple[int, Any]]:
+        """The results, one by one, in the order of the inputs."""
+        here = self.model if model else None
+        return ((number, function(here, value)) for number, value in inputs)
+
+    def warm_up(self) -> None:
+        warm_up(self.model)
+
+    def search(
+        self, reading: Reading, plan: Plan, *, checkpoint_every: float, progress: ProgressCallback
+    ) -> SearchResult | None:
+        """Search the remaining batches; write a checkpoint at intervals and when interrupted."""
+        job = _Run(reading, self.model, plan)
+        if plan.options.minutes is not None:
+            job.save()  # so that the speed is measured only once
+        job.run_all(checkpoint_every, progress)
+        if plan.assumes_too_much(reading):
+            return None
+        return SearchResult(job.search.accumulators.state(), job.seconds)
+
+    def search_note(self, study: Study) -> dict[str, Any] | None:
+        """The note of the study's checkpoint."""
+        checkpoint.refuse_other(study, checkpoint.SHARDS, "ray")
+        return checkpoint.read_note(study)
+
+    def discard_search(self, study: Study) -> None:
+        """Delete the checkpoint."""
+        checkpoint.discard(study)
 
 
 class _Run:
@@ -54,7 +117,8 @@ class _Run:
         start = saved = time.perf_counter()
         earlier_seconds, earlier_prefixes = self.seconds, self.prefixes
         with self.search.tapping(), delayed_interrupt() as interrupted:
-            for prepared in self._prepared_batches(self._on_wait(interrupted)):
+            remaining = islice(batches_of(self.plan, self.reading), self.batches, None)
+            for prepared in self.search.prepared(remaining, on_wait=self._on_wait(interrupted)):
                 if self.plan.assumes_too_much(self.reading):
                     return
                 self.search.run_prepared(prepared)
@@ -68,12 +132,6 @@ class _Run:
                 if interrupted():
                     logger.warning("Stopped after %d sentences. Run the same command to resume.", self.sentences)
                     break
-
-    def _prepared_batches(self, on_wait: Callable[[], None]) -> Iterator[PreparedBatch]:
-        prepare, batches = self.search.prepare, islice(batches_of(self.plan, self.reading), self.batches, None)
-        if self.search.model.device.type == "cpu":  # where a second thread that computes would take the model's cores
-            return map(prepare, ahead(batches, _AHEAD, on_wait=on_wait))
-        return ahead(map(prepare, batches), _AHEAD, on_wait=on_wait)
 
     def _on_wait(self, interrupted: Callable[[], bool]) -> Callable[[], None]:
         """Called while the search waits for text."""
