@@ -8,7 +8,7 @@ APT = $(SUDO) apt-get -o Acquire::Retries=1 -o Acquire::http::Timeout=10
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 TESTS ?= tests
 
-.PHONY: setup demo browser test test-slow test-wheel lint format bench dist docs docs-serve docs-update clean
+.PHONY: setup demo browser test test-ray test-slow test-wheel lint format bench dist docs docs-serve docs-update clean
 
 setup: $(READY)
 
@@ -32,7 +32,11 @@ browser:
 # Some eight minutes on two cores. One file: make test TESTS=tests/test_live.py
 test: $(READY)
 	@$(MAKE) --silent browser SUDO="$(SUDO:sudo=sudo -n)" >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the explorer's pages are skipped."
-	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) --durations=10 $(TESTS)
+	$(BIN)/python -m pytest -m "not slow and not ray" $(PARALLEL) --durations=10 $(TESTS)
+
+# Ray's workers need all cores, so these run one by one: some two minutes.
+test-ray: $(READY)
+	$(BIN)/python -m pytest -m "ray and not slow" --durations=5 $(TESTS)
 
 test-slow: $(READY)
 	OMP_NUM_THREADS=$(shell nproc 2>/dev/null || echo 2) $(BIN)/python -m pytest -m "slow and not wheel" --durations=10 $(TESTS)
