@@ -70,6 +70,21 @@ def make_model(shape: str, vocab: int) -> Any:
     return LlamaForCausalLM(config)
 
 
+def prepare(folder: Path, shape: str, dtype: str, tokenizer_folder: Path | None, texts: Iterator[str]) -> None:
+    """Write a model with random weights, and its tokenizer, into a folder."""
+    tokenizer = make_tokenizer(tokenizer_folder, texts)
+    weights = torch.float32 if dtype == "auto" else getattr(torch, dtype)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # where random numbers are fast
+        make_model(shape, len(tokenizer)).to(weights).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def print_machine(shape: str, dtype: str) -> None:
+    """Print what is measured, and on what."""
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    print(f"{shape}, {dtype}; torch {torch.__version__}, {where}, {os.cpu_count()} cores, {platform.machine()}")
+
+
 def articles(corpus: Path) -> Iterator[str]:
     """The texts of a .jsonl file."""
     with lzma.open(corpus, "rt") if corpus.suffix == ".xz" else corpus.open() as lines:
@@ -150,16 +165,10 @@ def main() -> None:
     )
     parser.add_argument("--race", type=int, default=0, metavar="BATCHES")
     options = parser.parse_args()
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    print(
-        f"{options.shape}, {options.dtype}; torch {torch.__version__}, {where}, {os.cpu_count()} cores, {platform.machine()}"
-    )
+    print_machine(options.shape, options.dtype)
     with tempfile.TemporaryDirectory() as name:
         folder, study = Path(name) / "model", Path(name) / "study"
-        tokenizer = make_tokenizer(options.tokenizer, articles(options.corpus))
-        dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
-        make_model(options.shape, len(tokenizer)).to(dtype).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        prepare(folder, options.shape, options.dtype, options.tokenizer, articles(options.corpus))
         text = options.corpus
         if options.articles:
             text = first_articles(options.corpus, options.articles, Path(name))
