@@ -16,7 +16,16 @@ from ffscope.stages.registry import stages, tables
 _PLUGIN = Path(__file__).parents[1] / "examples" / "plugin" / "src" / "ffscope_documents"
 _PYTHON_GROUPS = {
     "A model": ("load", "read", "check", "MemoryModel", "Trace", "Finding", "Memory"),
-    "A study": ("run", "triggers", "analyse", "CorpusOptions", "SearchOptions", "Study"),
+    "A study": (
+        "run",
+        "triggers",
+        "analyse",
+        "CorpusOptions",
+        "SearchOptions",
+        "start_engine",
+        "EngineOptions",
+        "Study",
+    ),
     "Its results": ("open", "Results", "memory_page"),
 }
 

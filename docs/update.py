@@ -1,7 +1,8 @@
 """Write every generated part of the documentation anew: `make docs-update`, or `.venv/bin/python docs/update.py [PART …]`.
 
-Parts: files (the contract's table), readme (its results), notebook (its addresses), tutorial (outputs and figures; makes a
-study: some minutes), pictures (figures of docs/findings.md), screenshots (of the explorer; needs Chromium). All by default.
+Parts: files (the contract's table), readme (its results), scaling (its simulated table), notebook (its addresses), tutorial
+(outputs and figures; makes a study: some minutes), pictures (figures of docs/findings.md), screenshots (of the explorer; needs
+Chromium). All by default.
 """
 
 import sys
@@ -9,6 +10,7 @@ import sys
 import notebook_links
 import pictures
 import readme
+import scaling_table
 import screenshots
 import study_files
 import tutorial
@@ -16,6 +18,7 @@ import tutorial
 PARTS = {
     "files": study_files.main,
     "readme": readme.main,
+    "scaling": scaling_table.main,
     "notebook": notebook_links.main,
     "tutorial": tutorial.main,
     "pictures": pictures.main,
