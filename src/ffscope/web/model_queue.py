@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ffscope.errors import FfscopeError
@@ -180,9 +181,12 @@ class ModelQueue:
             return
         try:
             self._before()
-            job.answer.set_result(job.question(self.live, job.cancelled.is_set))
+            deliver = partial(job.answer.set_result, job.question(self.live, job.cancelled.is_set))
         except BaseException as error:
-            job.answer.set_exception(_as_response_error(error))
+            deliver = partial(job.answer.set_exception, _as_response_error(error))
+        with self._changed:  # first, so that nobody who has the answer still sees the question in the queue
+            self._running = None
+        deliver()
 
 
 def _loaded(about: Any) -> str:
