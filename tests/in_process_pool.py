@@ -1,6 +1,7 @@
 """The pool of the Ray engine without Ray: tasks run in this process, in a random order, and are lost now and then."""
 
 import pickle
+import uuid
 from collections import deque
 from contextlib import contextmanager
 
@@ -15,7 +16,8 @@ from ffscope.options.model import LoadOptions
 
 
 class InProcessPool:
-    """`lost`: the share of tasks whose worker is lost; half of them have finished by then, and their results are computed again.
+    """`lost`: the share of tasks that fail: a third each before they begin, before their result is saved, and after that. Half of
+    them lose their worker.
 
     `interrupts` is the number of tasks after which Ctrl-C is pressed.
     """
@@ -26,6 +28,7 @@ class InProcessPool:
         self.retries, self.calls, self.interrupts = 0, 0, interrupts
         self._generator = np.random.default_rng(seed)
         self._tasks: deque = deque()
+        self._jobs: list[dict] = [{} for _ in range(workers)]  # of each worker, unpickled
 
     detail = "in this process"
 
@@ -39,7 +42,7 @@ class InProcessPool:
 
     @contextmanager
     def sending(self, job):
-        sent = SentJob(str(id(job)), pickle.dumps(job))
+        sent = SentJob(uuid.uuid4().hex, pickle.dumps(job))
         try:
             yield sent
         finally:
@@ -56,9 +59,14 @@ class InProcessPool:
             raise KeyboardInterrupt
         self._tasks.rotate(int(self._generator.integers(len(self._tasks))))
         task, chance = self._tasks.popleft(), self._generator.random()
-        result = None if chance < self.lost / 2 else self._compute(task)
+        worker = int(self._generator.integers(len(self._jobs)))
+        result = None
+        if chance >= self.lost / 3:
+            result = self._compute(task, self._jobs[worker], save=chance >= self.lost * 2 / 3)
         if chance < self.lost:
             self.retries += 1
+            if self._generator.random() < 0.5:
+                self._jobs[worker] = {}
             self._tasks.append(task)
             return []
         return [(task, result)]
@@ -66,7 +74,9 @@ class InProcessPool:
     def wait_until_idle(self):
         pass
 
-    def _compute(self, task):
+    def _compute(self, task, jobs, *, save):
         set_model_here(self.model)
-        job, value = pickle.loads(task.job.pickled), pickle.loads(pickle.dumps(task.value))
-        return pickle.loads(pickle.dumps(job.save(job.compute(self.model if job.model else None, job.load(value)))))
+        job = jobs.setdefault(task.job.key, pickle.loads(task.job.pickled))
+        value = pickle.loads(pickle.dumps(task.value))
+        result = job.compute(self.model if job.model else None, job.load(value))
+        return pickle.loads(pickle.dumps(job.save(result))) if save else None

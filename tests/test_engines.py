@@ -14,6 +14,7 @@ from ffscope.corpus import prefixes
 from ffscope.corpus.reading import Reading
 from ffscope.engines.local import LocalEngine
 from ffscope.engines.ray.engine import RayEngine
+from ffscope.engines.ray.search import SearchShard
 from ffscope.engines.ray.storage import Storage, check_storage
 from ffscope.engines.ray.tree import FAN, Node, Tree
 from ffscope.errors import EngineError, StudyError
@@ -21,6 +22,8 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import run, triggers
 from ffscope.search import plan
+from ffscope.search.execute import execute
+from ffscope.search.merge import merge
 from in_process_pool import InProcessPool
 from studies import undrawn, write_corpus
 
@@ -111,6 +114,22 @@ def test_finished_shards_are_not_searched_again(llama, corpus, tmp_path, whole, 
     assert len(searched) == len(list(plan.shards(plan.make_plan(LocalEngine(llama), QUICK, reading), reading)))
 
 
+def test_a_shard_that_a_worker_searches_twice_counts_once(llama, corpus, tmp_path, whole):
+    """As after a failure of the storage: what it has found bounds what the next shards keep, and must not be counted double."""
+    reading = Reading(whole)
+    search_plan = plan.make_plan(LocalEngine(llama), QUICK, reading)
+    job = SearchShard(Storage(str(tmp_path)), search_plan)
+    states = []
+    for shard in plan.shards(search_plan, reading):
+        for _ in range(3):
+            state = job.compute(llama, (shard.number, list(shard.batches)))[1]()
+        states.append(state)
+    expected = execute(search_plan.search(llama), plan.batches_of(search_plan, reading))
+    merged = merge(states)
+    assert len(states) > 5
+    assert all(torch.equal(merged[name], tensor) for name, tensor in expected.items())
+
+
 @pytest.mark.parametrize("rarest", [4, 256], ids=["long text", "short text"])
 def test_a_search_that_assumed_more_text_restarts(llama, corpus, tmp_path, monkeypatch, rarest):
     """As with GPUs, whose search begins with the first text."""
@@ -181,6 +200,14 @@ class Flaky(MemoryFileSystem):
         self._fail()
         return super().pipe_file(*args, **options)
 
+    def get_file(self, *args, **options):
+        self._fail()
+        return super().get_file(*args, **options)
+
+    def put_file(self, *args, **options):
+        self._fail()
+        return super().put_file(*args, **options)
+
     def ls(self, *args, **options):
         self._fail()
         return super().ls(*args, **options)
@@ -228,6 +255,16 @@ def test_storage(kind, tmp_path):
     assert storage.read("x/1") == b"two"
     assert storage.names("x") == {"1"}
     assert storage.has("x/1")
+    with storage.writing("x/1") as path:
+        path.write_bytes(b"three")
+        assert storage.read("x/1") == b"two"
+    with storage.reading("x/1") as path:
+        assert path.read_bytes() == b"three"
+    with pytest.raises(KeyboardInterrupt), storage.writing("x/4") as path:
+        path.write_bytes(b"four")
+        assert storage.names("x") == {"1"}
+        raise KeyboardInterrupt
+    assert storage.names("x") == {"1"}
     storage.delete("x/1", "x/2")
     assert not storage.has("x/1")
     storage.write("x/3", b"")

@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+import tiny
 from ffscope.models.encoder import Encoder
 from ffscope.search.accumulators import SAMPLE, Accumulators, BatchInfo
 from ffscope.search.highest import candidate_positions, first_positions, highest, plain
@@ -128,10 +129,7 @@ def test_candidates_merged_at_once_are_those_merged_one_by_one(sentences, buffer
     assert not states[0]["sample"][[2, 7]].any()
 
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
-
-
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", tiny.DEVICES)
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("prefixes", ["best", "all"])
 @pytest.mark.parametrize("second", ["half", torch.float32])

@@ -23,6 +23,7 @@ from ffscope.search.histogram import Histogram
 from ffscope.search.merge import merge
 from ffscope.search.passes import sentence_inputs
 from ffscope.search.plan import make_plan, shards
+from ffscope.search.state_copy import start_copy
 from ffscope.search.trigger_keys import coefficients_of
 from ffscope.study.folder import Study
 
@@ -70,12 +71,48 @@ def test_merged_shards_are_one_run_bit_for_bit(name, prefixes, negative, tokeniz
         same(merge([merge(states[half:]), merge(states[:half])]), whole)
 
 
+@pytest.mark.parametrize("prefixes", ["best", "all"])
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_from_other_shards_change_no_merged_state(prefixes, seed, tokenizer):
+    model, batches = read(tiny.make("opt"), tokenizer), list(some_batches(24))
+    options = {"top": 4, "prefixes": prefixes, "negative": True, "rarity": 2}
+    numbers = np.random.default_rng(seed).integers(0, 6, len(batches))
+    states, kept, unbounded = [], 0, 0
+    for number in range(6):
+        shard = [batch for batch, place in zip(batches, numbers, strict=True) if place == number]
+        search = Search(model, **options)
+        if states:
+            search.accumulators.skip_below(merge(states))
+        states.append(execute(search, shard))
+        kept += keys_in(states[-1])
+        unbounded += keys_in(execute(Search(model, **options), shard))
+    same(merge(states), execute(Search(model, **options), batches))
+    assert kept < unbounded
+
+
+@pytest.mark.parametrize("device", tiny.DEVICES)
+def test_a_state_is_copied_beside_other_work(device, tokenizer):
+    model = make_memory_model(tiny.make("llama").to(device), tokenizer)
+    state = searched(model)
+    expected = {name: tensor.cpu() for name, tensor in state.items()}
+    wait = start_copy(dict(state))
+    for tensor in [tensor.clone() for tensor in state.values()] if device == "cuda" else []:
+        tensor.random_()  # beside the copy
+    copies = wait()
+    assert all(tensor.device.type == "cpu" for tensor in copies.values())
+    same(copies, expected)
+
+
 def test_a_merged_state_continues_as_one_that_was_not_split(tokenizer):
     model, batches = read(tiny.make("llama"), tokenizer), list(some_batches(12))
     options = {"top": 6, "negative": True}
     resumed = Search(model, **options)
     resumed.accumulators.load(merge([execute(Search(model, **options), batches[start:9:3]) for start in range(3)]))
     same(execute(resumed, batches[9:]), execute(Search(model, **options), batches))
+
+
+def keys_in(state):
+    return sum(int((state[name] > 0).sum()) for name in ("top", "low", "sample"))
 
 
 def same(state, other):

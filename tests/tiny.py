@@ -10,6 +10,7 @@ import transformers as hf
 from ffscope.models.adaptive_lm import AdaptiveLM, AdaptiveLMConfig
 
 VOCAB, POSITIONS = 67, 41
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 _COMMON: dict[str, Any] = {"vocab_size": VOCAB, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
 _LLAMA: dict[str, Any] = {
     **_COMMON,

@@ -140,6 +140,13 @@ class Accumulators:
         keys = {name: table.keys for name, table in tables.items()}
         return {**self.histogram.state(), **keys, "sample_rank": self.sample.ranks()}
 
+    def skip_below(self, state: dict[str, Tensor]) -> None:
+        """Skip what cannot be in the merged state of this search and one of other batches. Lists then need not fill anew."""
+        self.top.skip_below(state["top"][:, -1])
+        self.sample.skip_below(state["sample_rank"][:, -1])
+        if self.low is not None:
+            self.low.skip_below(state["low"][:, -1])
+
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore the state of a checkpoint."""
         self.histogram.load(state)

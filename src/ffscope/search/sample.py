@@ -32,7 +32,7 @@ class RunningSample(KeyTable):
         self.seed = seed
         self._names = mix(names, seed).int()
         self.threshold = torch.empty_like(self._names)
-        self._update_threshold()
+        self.skip_below(torch.full((len(names),), -1, device=names.device))
 
     def rank(self, keys: Int[Tensor, "some few"], memories: Int[Tensor, "some"] | slice) -> Int[Tensor, "some few"]:
         """The ranks of the keys of some memories; -1 for empty ones. Different keys of a memory have different ranks."""
@@ -48,6 +48,11 @@ class RunningSample(KeyTable):
     def ranks(self) -> Int[Tensor, "memory few"]:
         """The ranks of the sampled keys."""
         return self.rank(self.keys, slice(None))
+
+    def skip_below(self, ranks: Int[Tensor, "memory"]) -> None:
+        """Ignore candidates with a lower priority than that of a memory's rank here."""
+        self._floor = ranks
+        self._update_threshold()
 
     def load(self, keys: Int[Tensor, "memory few"]) -> None:
         """Restore the keys of a checkpoint."""
@@ -74,5 +79,5 @@ class RunningSample(KeyTable):
         self._update_threshold()
 
     def _update_threshold(self, columns: slice = slice(None)) -> None:
-        lowest = self.rank(self.keys[columns, -1:], columns)
-        self.threshold[columns] = (lowest[:, 0] >> 32).int()
+        lowest = self.rank(self.keys[columns, -1:], columns)[:, 0]
+        self.threshold[columns] = (torch.maximum(lowest, self._floor[columns]) >> 32).int()

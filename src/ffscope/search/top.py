@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.search.key_table import KeyTable, are_many, places
-from ffscope.search.trigger_keys import EMPTY, coefficients_of, pack
+from ffscope.search.trigger_keys import EMPTY, LEAST, coefficients_of, pack
 
 _CHUNK_CPU, _CHUNK_GPU = 2**17, 2**24  # coefficients processed at once: they should fit into a CPU's cache
 
@@ -17,6 +17,11 @@ class RunningTop(KeyTable):
         super().__init__(memories, top, device)
         self._chunk = _CHUNK_CPU if device.type == "cpu" else _CHUNK_GPU
         self.threshold = torch.empty(memories, device=device)
+        self.skip_below(torch.full((memories,), LEAST, device=device))
+
+    def skip_below(self, keys: Int[Tensor, "memory"]) -> None:
+        """Ignore candidates with a lower coefficient than that of a memory's key here."""
+        self._floor = keys.clamp_min(LEAST)
         self._update_threshold()
 
     def load(self, keys: Int[Tensor, "memory top"]) -> None:
@@ -60,5 +65,5 @@ class RunningTop(KeyTable):
         self._update_threshold()
 
     def _update_threshold(self, columns: slice = slice(None)) -> None:
-        """The t-th highest coefficient of every memory, which candidates must reach; the least positive number if it has fewer."""
-        self.threshold[columns] = coefficients_of(self.keys[columns, -1].clamp_min(1 << 32))
+        """The t-th highest coefficient of every memory, which candidates must reach; if it has fewer, the least that counts."""
+        self.threshold[columns] = coefficients_of(torch.maximum(self.keys[columns, -1], self._floor[columns]))

@@ -14,6 +14,8 @@ from ffscope.axes import Float, Int
 LAST_PREFIX = 2**32 - 1
 EMPTY = 0
 """An empty key, less than that of any positive coefficient."""
+LEAST = 1 << 32
+"""A key of the least positive coefficient."""
 
 
 def pack(coefficients: Float[Tensor, "*at"], prefixes: Int[Tensor, "*at"]) -> Int[Tensor, "*at"]:

@@ -7,15 +7,14 @@ import shutil
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+from safetensors.torch import load_file, save_file
 
 from ffscope.corpus.batches import Batch
 from ffscope.corpus.reading import Reading
@@ -31,10 +30,12 @@ from ffscope.search.checkpoint import SHARDS
 from ffscope.search.execute import execute
 from ffscope.search.merge import State, merge
 from ffscope.search.plan import Plan, Shard, check_prefixes, shards
+from ffscope.search.state_copy import start_copy
 from ffscope.study.folder import Study
 
 logger = logging.getLogger(__name__)
 
+StateCopy = Callable[[], State]
 _FORMAT = 1  # increases when the files of an unfinished search change
 _POLL = 0.2  # seconds
 _ROOT = "root.safetensors"  # the state of all shards
@@ -42,10 +43,15 @@ _BEGUN = "begun"  # a file that shows a worker that it sees the storage
 
 
 class SearchShard(Job):
-    """Searches a shard: its batches are read from the storage, its state is written there."""
+    """Searches a shard: its batches are read from the storage, its state is written there.
+
+    What a worker has found in its earlier shards bounds what can matter in the next one, whose lists then need not fill anew.
+    """
 
     def __init__(self, storage: Storage, plan: Plan) -> None:
         self.storage, self.plan = storage, plan
+        self._searched: set[int] = set()  # the shards of the state of all that this worker has searched
+        self._state: State | None = None
 
     def load(self, value: int) -> tuple[int, list[Batch] | None]:
         """The batches of a shard; None if a worker that was thought lost has finished it."""
@@ -61,17 +67,26 @@ class SearchShard(Job):
                 "that all machines share with --storage: a folder of a network file system, or a URL such as s3://bucket/folder."
             ) from None
 
-    def compute(self, model: MemoryModel, value: tuple[int, list[Batch] | None]) -> tuple[int, State | None]:
-        """The state of a shard."""
+    def compute(self, model: MemoryModel, value: tuple[int, list[Batch] | None]) -> tuple[int, StateCopy | None]:
+        """The state of a shard, which is being copied to main memory."""
         number, batches = value
-        return number, None if batches is None else execute(self.plan.search(model), batches)
+        if batches is None:
+            return number, None
+        search = self.plan.search(model)
+        if self._state is not None:
+            search.accumulators.skip_below(self._state)
+        state = execute(search, batches)
+        copy = start_copy(state)
+        if number not in self._searched:  # with a shard that runs again, its keys would count twice
+            self._searched.add(number)
+            self._state = dict(state) if self._state is None else merge([self._state, state])
+        return number, copy
 
-    def save(self, result: tuple[int, State | None]) -> None:
+    def save(self, result: tuple[int, StateCopy | None]) -> None:
         """Write the state; then the text is no longer needed. A GPU computes the next shard meanwhile."""
-        number, state = result
-        if state is not None:
-            content = save_tensors({name: tensor.cpu().contiguous() for name, tensor in state.items()})
-            self.storage.write(_state_file(Node(0, number).name), content)
+        number, copy = result
+        if copy is not None:
+            _write_state(self.storage, Node(0, number).name, copy())
             self.storage.delete(_shard_file(number))
 
 
@@ -87,10 +102,18 @@ class MergeStates(Job):
         """Merge some files into another, which replaces them."""
         sources, target = value
         if not self.storage.has(_state_file(target)):  # else a worker that is lost had merged them
-            merged = merge(load_tensors(self.storage.read(_state_file(name))) for name in sources)
-            content = save_tensors({name: tensor.contiguous() for name, tensor in merged.items()})
-            self.storage.write(_state_file(target), content)
+            _write_state(self.storage, target, merge(_read_state(self.storage, name) for name in sources))
         self.storage.delete(*map(_state_file, sources))
+
+
+def _write_state(storage: Storage, name: str, state: State) -> None:
+    with storage.writing(_state_file(name)) as path:
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
+
+
+def _read_state(storage: Storage, name: str) -> State:
+    with storage.reading(_state_file(name)) as path:
+        return load_file(path)  # maps the file, which may then be deleted
 
 
 def _state_file(name: str) -> str:
@@ -285,7 +308,7 @@ class ClusterSearch:
         task = Task(f"the merge of level {node.level}", node.number, self._merge, (names, node.name), extra=True)
         self.pool.submit(task, first=True)
 
-    def _root(self) -> dict[str, Tensor]:
+    def _root(self) -> State:
         """The state of all shards. The last merge is of what is left on each level."""
         names = [node.name for node in sorted(self.tree.nodes)]
         if not self.finished and len(names) != 1:
@@ -293,7 +316,7 @@ class ClusterSearch:
             while self.pool.outstanding:
                 self.pool.step(_POLL)
             names = [_ROOT]
-        return load_tensors(self.storage.read(_state_file(_ROOT if self.finished else names[0])))
+        return _read_state(self.storage, _ROOT if self.finished else names[0])
 
     def _count(self, number: int, *, before: bool = False) -> None:
         sentences, prefixes = self._sizes[number]

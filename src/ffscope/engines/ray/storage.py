@@ -3,9 +3,11 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from ffscope.errors import EngineError, first_line
@@ -14,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 _TRIES, _CHECK_TRIES = 6, 3
+_UNFINISHED = ".unfinished"  # the end of the names of files that are not complete
 _FIRST_PAUSE = 0.2  # seconds; each further one is twice as long
 # Where a file appears only when it is complete, and renaming would copy it.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory", "r2"}
@@ -39,7 +42,35 @@ class Storage:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; it appears when it is complete."""
-        self._again(lambda: self._write(self._path(name), content), f"write {name}")
+        self._again(
+            lambda: self._place(self._path(name), partial(self._files.pipe_file, value=content)), f"write {name}"
+        )
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """A path on this machine. What is written there appears as the file at the end of the block."""
+        target = self._path(name)
+        if self._is_local:
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=Path(target).parent if self._is_local else None, suffix=_UNFINISHED) as folder:
+            path = Path(folder) / "file"
+            yield path
+            if self._is_local:
+                path.replace(target)
+            else:
+                put = partial(self._files.put_file, str(path))
+                self._again(lambda: self._place(target, put), f"write {name}")
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Path]:
+        """A path on this machine that has the content of a file, until the end of the block."""
+        if self._is_local:
+            yield Path(self._path(name))
+            return
+        with TemporaryDirectory(suffix=_UNFINISHED) as folder:
+            path = Path(folder) / "file"
+            self._again(lambda: self._files.get_file(self._path(name), str(path)), f"read {name}")
+            yield path
 
     def has(self, name: str) -> bool:
         """Whether a file exists."""
@@ -60,18 +91,27 @@ class Storage:
         with suppress(Exception):
             self._files.rm(self._root, recursive=True)
 
+    @property
+    def _protocols(self) -> set[str]:
+        protocols = self._files.protocol
+        return {protocols} if isinstance(protocols, str) else set(protocols)
+
+    @property
+    def _is_local(self) -> bool:
+        return "file" in self._protocols
+
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _write(self, path: str, content: bytes) -> None:
-        protocols = self._files.protocol
-        if _OBJECT_STORES & {protocols, *(protocols if isinstance(protocols, tuple) else ())}:
-            self._files.pipe_file(path, content)
+    def _place(self, path: str, put: Callable[[str], object]) -> None:
+        """Make a file with `put`, which writes it to the path that it is given."""
+        if _OBJECT_STORES & self._protocols:
+            put(path)
             return
-        unfinished = f"{path}.{uuid.uuid4().hex}.unfinished"
+        unfinished = f"{path}.{uuid.uuid4().hex}{_UNFINISHED}"
         self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         try:
-            self._files.pipe_file(unfinished, content)
+            put(unfinished)
             self._files.mv(unfinished, path)
         except BaseException:
             with suppress(OSError):
@@ -85,7 +125,7 @@ class Storage:
         except FileNotFoundError:
             return set()
         names = {str(entry).rstrip("/").rpartition("/")[2] for entry in entries}
-        return {name for name in names if not name.endswith(".unfinished")}
+        return {name for name in names if not name.endswith(_UNFINISHED)}
 
     def _again(self, action: Callable[[], Result], what: str) -> Result:
         try:
@@ -115,7 +155,8 @@ def check_storage(url: str) -> None:
     """Raise if storage cannot be written and read from here."""
     storage, name, content = Storage(url), f"check-{uuid.uuid4().hex}", b"ffscope"
     try:
-        _retrying(lambda: storage._write(storage._path(name), content), _CHECK_TRIES)
+        put = partial(storage._files.pipe_file, value=content)
+        _retrying(lambda: storage._place(storage._path(name), put), _CHECK_TRIES)
         returned = _retrying(lambda: storage._files.cat_file(storage._path(name)), _CHECK_TRIES)
     except Exception as error:  # the libraries behind fsspec raise errors of their own
         raise EngineError(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AT_ONCE = 3
 """Calls of a worker that may run at once: one computes, while others read and write; the third is for merges."""
 
-_JOBS = 4  # that a worker keeps unpickled
+_JOBS = 2  # that a worker keeps unpickled: a search, and its merges
 
 
 @dataclass(frozen=True)
