@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ffscope import read
@@ -25,6 +25,7 @@ from ffscope.models.info import describe
 from ffscope.search.execute import Search, execute
 from ffscope.search.merge import merge
 from ffscope.search.plan import batch_rows, batch_tokens
+from ffscope.search.state_copy import start_copy
 
 # layers, layers measured, hidden, memories per layer, heads, key–value heads
 SHAPES = {
@@ -100,19 +101,26 @@ def measure(name: str, device: str, dtype: torch.dtype, batches: int) -> dict[st
 def state_costs(search: Search, state: dict[str, torch.Tensor]) -> dict[str, float]:
     """The bytes of a state, and the seconds it takes to make one, bring it to main memory, write, read and merge it."""
     here = {key: tensor.cpu().contiguous() for key, tensor in state.items()}
-    content = save(here)
     with tempfile.TemporaryDirectory() as folder:
         storage = Storage(folder)
+
+        def write() -> None:
+            with storage.writing("state") as path:
+                save_file(here, path)
+
+        def read_and_copy() -> None:  # since a file that is only mapped is not read
+            with storage.reading("state") as path:
+                _ = [tensor.clone() for tensor in load_file(path).values()]
+
         costs = {
             "begin": seconds(lambda: Search(search.model, top=50, rarity=_RARITY), rounds=3),
-            "to_main_memory": seconds(
-                lambda: [tensor.cpu() for tensor in search.accumulators.state().values()], rounds=3
-            ),
-            "write": seconds(lambda: storage.write("state", save(here)), rounds=3),
-            "read": seconds(lambda: load(storage.read("state")), rounds=3),
+            "to_main_memory": seconds(lambda: start_copy(search.accumulators.state())(), rounds=3),
+            "write": seconds(write, rounds=3),
+            "read": seconds(read_and_copy, rounds=3),
             "merge": seconds(lambda: merge([here, here]), rounds=2),
         }
-    return {"state_bytes": len(content), **{f"{key}_seconds": value for key, value in costs.items()}}
+        size = (Path(folder) / "state").stat().st_size
+    return {"state_bytes": size, **{f"{key}_seconds": value for key, value in costs.items()}}
 
 
 def main() -> None:
