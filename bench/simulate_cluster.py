@@ -29,15 +29,30 @@ class Cluster:
 
     gpus: int = 8
     gpus_per_worker: int = 1
-    noise: float = 0.03  # standard deviation of a shard's time, as a share of it
-    slow: float = 0.02  # share of the workers that are slow, for the whole run
-    slow_speed: float = 0.6  # their speed
-    hours_between_failures: float = 50_000.0  # of one GPU
-    start: float = 60.0  # seconds until a worker has started, without reading the weights
-    weights_bandwidth: float = 2e9  # bytes per second that a worker reads the model with
-    storage_bandwidth: float = 20e9  # bytes per second of the storage that all share
-    reading: float = 1.77e6  # prefixes per second that one driver reads, splits and tokenizes; infinite if read before
-    dollars: float = 3.5  # per GPU and hour
+    noise: float = 0.03
+    slow: float = 0.02
+    slow_speed: float = 0.6
+    hours_between_failures: float = 50_000.0
+    start: float = 60.0
+    weights_bandwidth: float = 2e9
+    storage_bandwidth: float = 20e9
+    reading: float = 1.77e6
+    dollars: float = 3.5
+
+
+MEANINGS = {
+    "gpus": "of the whole cluster",
+    "gpus_per_worker": "of which one computes at a time",
+    "noise": "standard deviation of a shard's time, as a share of it",
+    "slow": "share of the workers that are slow, for the whole run",
+    "slow_speed": "speed of the slow workers, as a share of the others'",
+    "hours_between_failures": "of one GPU",
+    "start": "seconds until a worker has started, without reading the weights",
+    "weights_bandwidth": "bytes per second that a worker reads the model with",
+    "storage_bandwidth": "bytes per second of the storage that all share",
+    "reading": "prefixes per second that one driver reads, splits and tokenizes; inf if the text was read before",
+    "dollars": "per GPU and hour",
+}
 
 
 @dataclass(frozen=True)
@@ -159,7 +174,10 @@ def main() -> None:
     parser.add_argument("--model", choices=["1b", "8b", "70b"], help="by default the table is printed")
     parser.add_argument("--prefixes", type=float, default=1e9)
     for name, kind in Cluster.__annotations__.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=getattr(Cluster, name))
+        default = getattr(Cluster, name)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, default=default, help=f"{MEANINGS[name]} ({default:g})"
+        )
     options = vars(parser.parse_args())
     model, prefixes = options.pop("model"), options.pop("prefixes")
     if model is None:
