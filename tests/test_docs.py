@@ -112,25 +112,23 @@ def test_commands_and_options_exist(page):
         assert options <= known, f"{page.name}: {line} has no {options - known}"
 
 
+OPTIONS_OF_OTHER_PROGRAMS = {"--version", "--strict", "--no-deps", "--add-bos-token"}
+
+
+def options_of_scripts():
+    """The options of the scripts that measure and illustrate, as their sources name them."""
+    scripts = [path for folder in ("bench", "docs", "examples") for path in (ROOT / folder).rglob("*.py")]
+    return {option for path in scripts for option in re.findall(r"[\"'](--[a-z][a-z-]+)[\"']", path.read_text())}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_options_in_running_text_exist(page):
-    every = {name for command in generated.commands().values() for name in generated.option_names(command)}
-    others = {
-        "--version",
-        "--strict",
-        "--no-deps",
-        "--shape",
-        "--busy",
-        "--bytecode",
-        "--add-bos-token",
-        "--install",
-        "--length",
-        "--engine",
-    }
+    known = OPTIONS_OF_OTHER_PROGRAMS | options_of_scripts()
+    known |= {name for command in generated.commands().values() for name in generated.option_names(command)}
     for code in re.findall(r"`([^`\n]+)`", blocks_removed(page.read_text())):
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code):
             if not re.match(r"(python|pip|make|git) ", code):
-                assert option in every | others, f"{page.name}: {option}"
+                assert option in known, f"{page.name}: {option}"
 
 
 def test_the_reference_has_every_command_option_and_public_name():
