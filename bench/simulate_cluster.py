@@ -11,7 +11,7 @@ import argparse
 import heapq
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +23,28 @@ FAN = 8  # states that are merged into one: engines/ray/tree.py
 DEPTH = 2  # shards that a worker holds: engines/ray/pool.py
 
 
+def assumption(default: float, meaning: str) -> Any:
+    """A field with its default, and its meaning for --help."""
+    return field(default=default, metadata={"help": meaning})
+
+
 @dataclass(frozen=True)
 class Cluster:
     """What is assumed about a cluster."""
 
-    gpus: int = 8
-    gpus_per_worker: int = 1
-    noise: float = 0.03
-    slow: float = 0.02
-    slow_speed: float = 0.6
-    hours_between_failures: float = 50_000.0
-    start: float = 60.0
-    weights_bandwidth: float = 2e9
-    storage_bandwidth: float = 20e9
-    reading: float = 1.77e6
-    dollars: float = 3.5
-
-
-MEANINGS = {
-    "gpus": "of the whole cluster",
-    "gpus_per_worker": "of which one computes at a time",
-    "noise": "standard deviation of a shard's time, as a share of it",
-    "slow": "share of the workers that are slow, for the whole run",
-    "slow_speed": "speed of the slow workers, as a share of the others'",
-    "hours_between_failures": "of one GPU",
-    "start": "seconds until a worker has started, without reading the weights",
-    "weights_bandwidth": "bytes per second that a worker reads the model with",
-    "storage_bandwidth": "bytes per second of the storage that all share",
-    "reading": "prefixes per second that one driver reads, splits and tokenizes; inf if the text was read before",
-    "dollars": "per GPU and hour",
-}
+    gpus: int = assumption(8, "of the whole cluster")
+    gpus_per_worker: int = assumption(1, "of which one computes at a time")
+    noise: float = assumption(0.03, "standard deviation of a shard's time, as a share of it")
+    slow: float = assumption(0.02, "share of the workers that are slow, for the whole run")
+    slow_speed: float = assumption(0.6, "speed of the slow workers, as a share of the others'")
+    hours_between_failures: float = assumption(50_000.0, "of one GPU")
+    start: float = assumption(60.0, "seconds until a worker has started, without reading the weights")
+    weights_bandwidth: float = assumption(2e9, "bytes per second that a worker reads the model with")
+    storage_bandwidth: float = assumption(20e9, "bytes per second of the storage that all share")
+    reading: float = assumption(
+        1.77e6, "prefixes per second that one driver reads and tokenizes; inf if the text was read before"
+    )
+    dollars: float = assumption(3.5, "per GPU and hour")
 
 
 @dataclass(frozen=True)
@@ -173,11 +165,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=["1b", "8b", "70b"], help="by default the table is printed")
     parser.add_argument("--prefixes", type=float, default=1e9)
-    for name, kind in Cluster.__annotations__.items():
-        default = getattr(Cluster, name)
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, default=default, help=f"{MEANINGS[name]} ({default:g})"
-        )
+    for row in fields(Cluster):
+        option, meaning = f"--{row.name.replace('_', '-')}", f"{row.metadata['help']} ({row.default:g})"
+        parser.add_argument(option, type=row.type, default=row.default, help=meaning)
     options = vars(parser.parse_args())
     model, prefixes = options.pop("model"), options.pop("prefixes")
     if model is None:
