@@ -5,6 +5,7 @@ FfscopeError
 ├── LayoutError       a model whose feed-forward layers cannot be read as memories
 ├── ProofError        a model that was read, but fails an identity
 ├── LensError         a lens that does not exist or that this model does not support
+├── GradientError     a model that cannot be differentiated, or whose loss is not defined
 ├── MemoryNameError   a name that is malformed or not in the model
 ├── InputError        an option, text or token ids that are not accepted
 ├── CorpusError       a corpus that cannot be found or read
@@ -43,6 +44,10 @@ class ProofError(FfscopeError):
 
 class LensError(FfscopeError):
     """A lens that does not exist or that this model does not support."""
+
+
+class GradientError(FfscopeError):
+    """A model that cannot be differentiated, or whose loss at an example is not defined."""
 
 
 class MemoryNameError(FfscopeError):

@@ -30,7 +30,7 @@ from ffscope.live.responses import (
 )
 from ffscope.memory_name import Memory
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.frozen_norm import LinearLogit, logit_at, post_scale, refuse_norms_between_blocks, value_direction
+from ffscope.models.frozen_norm import LinearLogit, logit_at, post_scales, refuse_norms_between_blocks, value_directions
 from ffscope.models.hooks import tap
 from ffscope.models.lenses.base import Lens
 from ffscope.models.linear_parts import to_residual
@@ -96,12 +96,15 @@ def contributions(
     for i, layer in enumerate(run.layers):
         raise_if_stopped(stop)
         ff, coefficients = model.layer(layer), run.states.coefficients[i][0].double()
-        scale = post_scale(model, ff, update=run.states.update[i][0], into_post=run.into_post.get(layer))
-        along = None if direction is None else value_direction(ff, direction=direction, scale=scale)
+        into_post = run.into_post.get(layer)
+        scales = post_scales(
+            model, ff, update=run.states.update[i], into_post=None if into_post is None else into_post[None]
+        )
+        along = None if direction is None else value_directions(ff, directions=direction[None], scales=scales)[0]
         sizes, pushes = torch.zeros_like(coefficients), torch.zeros_like(coefficients)
         for first, rows in value_rows(ff):
             chunk = slice(first, first + len(rows))
-            sizes[chunk] = coefficients[chunk].abs() * to_residual(ff, rows).norm(dim=-1) * abs(scale)
+            sizes[chunk] = coefficients[chunk].abs() * to_residual(ff, rows).norm(dim=-1) * scales.abs()
             if along is not None:
                 pushes[chunk] = coefficients[chunk] * (rows @ along.to(rows)).double()
         finite(pushes, f"layer {layer}")

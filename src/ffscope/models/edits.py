@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ffscope.axes import Float, Int
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.parts import Part, Reader
@@ -99,3 +100,17 @@ class Edit:
             return list(range(length))
         rows = (position + length if position < 0 else position - past for position in self.positions)
         return [row for row in rows if 0 <= row < length]
+
+
+def set_in_rows(memories: Int[Tensor, "row"], coefficients: Float[Tensor, "row"]) -> Reader:
+    """A reader that sets the coefficient of one memory of a layer in each row of a batch, at every position."""
+
+    def change(part: Part, before: Tensor, _past: int) -> Tensor | None:
+        rows = ((memories >= part.offset) & (memories < part.offset + part.memories)).nonzero()[:, 0]
+        if not len(rows):
+            return None
+        changed = before.clone()
+        changed[rows, :, memories[rows] - part.offset] = coefficients[rows, None].to(changed)
+        return changed
+
+    return change

@@ -46,7 +46,8 @@ def logit_at(model: MemoryModel, state: Float[Tensor, "hidden"], *, a: int, b: i
     lens = model.lens("norm")
     assert isinstance(lens, NormLens)
     at_zero, scores = lens.state_scores(torch.zeros_like(state)).double(), lens.state_scores(state).double()
-    factor = _factor(lens.update_scores(state), scores - at_zero, limit=_limit(model), target="the logits")
+    linear = lens.update_scores(state)
+    factor = _factors(linear[None], (scores - at_zero)[None], limit=_limit(model), target="the logits").item()
     band = lens.unembedding.band
     return LinearLogit(
         logit=_difference(lens.logits(state).double(), a, b).item(),
@@ -63,25 +64,41 @@ def _difference(logits: Float[Tensor, "vocab"], a: int, b: int | None) -> Tensor
 
 
 @torch.no_grad()
-def value_direction(layer: FeedForward, *, direction: Float[Tensor, "hidden"], scale: float) -> Float[Tensor, "hidden"]:
-    """The d with value · d = (the value as added to the residual) · direction, where `scale` is the layer's `post_scale`."""
-    return scale * _gradient(lambda value: to_residual(layer, value[None])[0].double() @ direction, direction)
+def frozen_directions(
+    model: MemoryModel, states: Float[Tensor, "n hidden"], gradients: Float[Tensor, "n width"]
+) -> Float[Tensor, "n hidden"]:
+    """Gradients with respect to the last output, with the scale of the final norm frozen, from those at the unembedding's input."""
+    lens = model.lens("norm")
+    assert isinstance(lens, NormLens)
+    linear = lens.head_direction(states)
+    actual = lens.head_input(states) - lens.head_input(torch.zeros_like(states[:1]))
+    factors = _factors(linear, actual, limit=_limit(model), target="the logits")
+    passed = _gradient(lambda vectors: (lens.head_direction(vectors).double() * gradients.double()).sum(), states)
+    return factors[:, None] * passed
 
 
 @torch.no_grad()
-def post_scale(
+def value_directions(
+    layer: FeedForward, *, directions: Float[Tensor, "n hidden"], scales: Float[Tensor, "n"]
+) -> Float[Tensor, "n hidden"]:
+    """The d with value · d = (the value as added to the residual) · direction, where `scales` are the layer's `post_scales`."""
+    return scales[:, None] * _gradient(lambda rows: (to_residual(layer, rows).double() * directions).sum(), directions)
+
+
+@torch.no_grad()
+def post_scales(
     model: MemoryModel,
     layer: FeedForward,
     *,
-    update: Float[Tensor, "hidden"],
-    into_post: Float[Tensor, "hidden"] | None,
-) -> float:
-    """The factor by which a layer's post-norm scales `to_residual` in this run; 1 without a post-norm."""
+    update: Float[Tensor, "n hidden"],
+    into_post: Float[Tensor, "n hidden"] | None,
+) -> Float[Tensor, "n"]:
+    """The factors by which a layer's post-norm scales `to_residual` at some places of a run; 1 without a post-norm."""
     if into_post is None or layer.post is None:
-        return 1.0
-    without_bias = update.double() - layer.post(torch.zeros_like(into_post)).double() * layer.scale
-    linear = to_residual(layer, into_post[None])[0]
-    return _factor(linear, without_bias, limit=_limit(model), target="a feed-forward layer's norm")
+        return torch.ones(len(update), dtype=torch.float64, device=update.device)
+    without_bias = update.double() - layer.post(torch.zeros_like(into_post[:1])).double() * layer.scale
+    linear = to_residual(layer, into_post)
+    return _factors(linear, without_bias, limit=_limit(model), target="a feed-forward layer's norm")
 
 
 def _gradient(function: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
@@ -96,16 +113,17 @@ def _limit(model: MemoryModel) -> float:
     return max(_TOLERANCE, tolerance(model.dtype))
 
 
-def _factor(linear: Tensor, actual: Tensor, *, limit: float, target: str) -> float:
-    """The least-squares factor from the linear part to the actual one; raises if they are not proportional."""
-    linear, actual = linear.double(), actual.double()
-    size = linear.square().sum()
-    if size == 0:
-        return 0.0
-    factor = (linear * actual).sum() / size
-    if not (actual - factor * linear).norm() <= limit * actual.norm():
+def _factors(
+    linear: Float[Tensor, "n width"], actual: Float[Tensor, "n width"], *, limit: float, target: str
+) -> Float[Tensor, "n"]:
+    """For each row, the least-squares factor from the linear part to the actual one; raises if a pair is not proportional."""
+    linear, actual = linear.double(), actual.double().to(linear.device)
+    sizes = linear.square().sum(-1)
+    factors = torch.where(sizes == 0, 0.0, (linear * actual).sum(-1) / sizes.clamp_min(torch.finfo(torch.float64).tiny))
+    errors = (actual - factors[:, None] * linear).norm(dim=-1)
+    if not ((errors <= limit * actual.norm(dim=-1)) | (sizes == 0)).all():
         raise LensError(
             f"Expected only a norm and a projection between the residual and {target}, found more (such as an activation), so no "
             "memory pushes the logits directly. Switch the memory off instead, and compare."
         )
-    return factor.item()
+    return factors

@@ -4,7 +4,7 @@ import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,12 +16,14 @@ from transformers.pytorch_utils import Conv1D
 from ffscope.axes import Float
 from ffscope.errors import LayoutError
 from ffscope.models.families import Dense, Experts
-from ffscope.models.hooks import attach, detach, find, first_tensor
+from ffscope.models.hooks import attach, detach, find, first_tensor, tap
 from ffscope.models.placement import stored
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Reader = Callable[["Part", Tensor, int], Tensor | None]
 """Takes a part, its coefficients (batch pos memory) and the number of cached positions; a tensor it returns replaces them."""
+GradientReader = Callable[["Part", Tensor, Tensor], None]
+"""Takes a part, its coefficients and the gradient with respect to them (batch pos memory)."""
 
 
 def projection(module: nn.Module, *, loaded: bool = True) -> Float[Tensor, "inputs outputs"]:
@@ -42,6 +44,11 @@ def projection(module: nn.Module, *, loaded: bool = True) -> Float[Tensor, "inpu
 def activation(block: nn.Module, path: str) -> Callable[[Tensor], Tensor]:
     """The activation at a path in the block, or the function NAME for `fn:NAME`."""
     return ACT2FN[path.removeprefix("fn:")] if path.startswith("fn:") else find(block, path)
+
+
+def differentiable(tensor: Tensor) -> Tensor:
+    """A view of a tensor, if it depends on coefficients of lower layers; else a copy from which gradients start."""
+    return tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().clone().requires_grad_()
 
 
 class Part(ABC):
@@ -101,6 +108,17 @@ class Part(ABC):
                     for handle in self._handles:
                         detach(handle)
                     self._handles = []
+
+    def tap_gradients(self, reader: GradientReader, *, everywhere: bool = False) -> AbstractContextManager[None]:
+        """Call `reader` with the coefficients and their gradients in the backward pass of every pass made within the block."""
+
+        def watch(_part: Part, coefficients: Tensor, _past: int) -> Tensor:
+            # A new tensor, so that the output projection uses the one whose gradient is watched.
+            watched = differentiable(coefficients)
+            watched.register_hook(lambda gradient: reader(self, coefficients.detach(), gradient))
+            return watched
+
+        return self.tap(watch)
 
     def _own_readers(self) -> list[Reader]:
         """The readers of the calling thread."""
@@ -274,6 +292,40 @@ class ExpertsPart(Part):
             sums = nn.functional.linear(x[rows], keys[expert], None if biases is None else biases[expert])
             coefficients[rows, expert] = self._gate(sums) * routing[rows, expert, None]
         return coefficients.flatten(-2)
+
+    @contextmanager
+    def tap_gradients(self, reader: GradientReader, *, everywhere: bool = False) -> Iterator[None]:
+        """The gradients follow from that of the experts' output, which is linear in the coefficients.
+
+        They are 0 in experts that are not routed to, where the coefficients are 0, unless `everywhere` asks for these too.
+        """
+        kept: list[Tensor] = []
+
+        def keep(_part: Part, coefficients: Tensor, _past: int) -> None:
+            kept.append(coefficients.detach())
+
+        def watch(output: Tensor) -> Tensor:
+            watched, coefficients = differentiable(output), kept.pop()
+            watched.register_hook(
+                lambda gradient: reader(self, coefficients, self._gradients(coefficients, gradient, everywhere))
+            )
+            return watched
+
+        with self.tap(keep), tap(self.source, "out", watch):
+            yield
+
+    def _gradients(self, coefficients: Tensor, of_output: Tensor, everywhere: bool) -> Tensor:
+        """The gradient with respect to the coefficients, from that of the output."""
+        values, of_output = self._values(), of_output.reshape(-1, of_output.shape[-1])
+        shape = (len(of_output), self.experts, self.per_expert)
+        if everywhere:
+            return (of_output @ values.reshape(self.memories, -1).T).reshape(coefficients.shape)
+        routed = coefficients.reshape(shape).any(-1)
+        gradients = of_output.new_zeros(shape)
+        for expert in routed.any(0).nonzero()[:, 0].tolist():
+            rows = routed[:, expert].nonzero()[:, 0]
+            gradients[rows, expert] = of_output[rows] @ values[expert].T
+        return gradients.reshape(coefficients.shape)
 
     def _routed(self, arguments: Arguments) -> tuple[Tensor, Float[Tensor, "tokens experts"]]:
         """x, and the weight of each expert for each token."""

@@ -118,7 +118,6 @@ class AdaptiveUnembedding(Unembedding):
         words = head.words()
         self.dtype, self.device = words.dtype, words.device
 
-    @torch.no_grad()
     def logits(self, states: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
         return self.head(states)
 

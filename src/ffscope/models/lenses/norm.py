@@ -44,8 +44,23 @@ class NormLens(Lens):
     @torch.no_grad()
     def logits(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         """The logits that the model would compute if these states were its last output."""
-        logits = self._scale_and_shift(self.unembedding.logits(self._apply_steps(states)))
+        return self.head_logits(self.head_input(states))
+
+    def head_input(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at width"]:
+        """States as they enter the unembedding; can be differentiated."""
+        states = states.to(self.unembedding.dtype)
+        for step in self.steps:
+            states = step(states)
+        return states
+
+    def head_logits(self, inputs: Float[Tensor, "*at width"]) -> Float[Tensor, "*at vocab"]:
+        """The logits of what enters the unembedding; can be differentiated."""
+        logits = self._scale_and_shift(self.unembedding.logits(inputs))
         return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
+
+    def head_direction(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at width"]:
+        """What updates add to `head_input`, up to the factor that the norm applies in a run."""
+        return self._direction(updates)
 
     def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         return self.unembedding.direction_logits(self._direction(updates)) * self.scale
@@ -53,7 +68,7 @@ class NormLens(Lens):
     @torch.no_grad()
     def state_scores(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         """The logits of states before the cap, or before an adaptive softmax's normalisers."""
-        return self._scale_and_shift(self.unembedding.scores(self._apply_steps(states)))
+        return self._scale_and_shift(self.unembedding.scores(self.head_input(states)))
 
     def update_scores(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
         """What updates add to `state_scores`, up to the factor that the norm applies in a run."""
@@ -63,20 +78,13 @@ class NormLens(Lens):
     def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
         if self.bias is not None or self.cap is not None:  # these may change which token is first
             return super().state_tops(states, layer)
-        tops = [self.unembedding.top(self._apply_steps(chunk)) for chunk in states.split(self.chunk)]
+        tops = [self.unembedding.top(self.head_input(chunk)) for chunk in states.split(self.chunk)]
         return torch.cat(tops).to(states.device)
 
     @torch.no_grad()
     def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
         tops = [self.unembedding.top_promoted(self._direction(chunk)) for chunk in updates.split(self.chunk)]
         return torch.cat(tops).to(updates.device)
-
-    def _apply_steps(self, states: Tensor) -> Tensor:
-        """States as they enter the unembedding."""
-        states = states.to(self.unembedding.dtype)
-        for step in self.steps:
-            states = step(states)
-        return states
 
     def _direction(self, updates: Tensor) -> Tensor:
         """Updates through the linear part of the same steps."""

@@ -1,0 +1,1 @@
+"""Types of memories by published definitions, one module per family of types."""
