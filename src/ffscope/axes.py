@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 else:
     try:
-        from jaxtyping import Float, Int
+        from jaxtyping import Bool, Float, Int
     except ModuleNotFoundError:
 
         class _Unchecked:
             def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
                 return item[0]
 
-        Float = Int = _Unchecked
+        Bool = Float = Int = _Unchecked
 
 Array = np.ndarray
 """A numpy array of any shape."""
 
-__all__ = ["Array", "Float", "Int"]
+__all__ = ["Array", "Bool", "Float", "Int"]

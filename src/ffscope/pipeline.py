@@ -14,7 +14,7 @@ from ffscope.corpus.reading import Reading
 from ffscope.engines.base import Engine
 from ffscope.engines.local import LocalEngine
 from ffscope.engines.sharded_table import write_observed, write_shards
-from ffscope.errors import CorpusError, FfscopeError, InputError, LensError, StudyError
+from ffscope.errors import CorpusError, FfscopeError, GradientError, InputError, LensError, StudyError
 from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
@@ -125,6 +125,8 @@ def run_stage(stage: Stage, work: Work) -> str | None:
     if stage.observe:
         _observe(work, [resolve(stage.observe)(work)])
         return None
+    if "examples" in stage.needs:
+        _observe(work, [])
     if stage.run:
         return resolve(stage.run)(work)
     _write_table(stage, work)
@@ -220,7 +222,7 @@ def _skip_on_error(study: Study, *names: str) -> Iterator[None]:
     """Skip stages that the model or the text does not support, and note the reason in study.json."""
     try:
         yield
-    except (LensError, CorpusError) as error:
+    except (LensError, CorpusError, GradientError) as error:
         _skip(study, names, str(error))
     except Exception as error:  # a failing plugin must not stop the run
         if built_in() & set(names):

@@ -1,14 +1,15 @@
-"""Exact effects: the model run again without a memory, or without a group of them."""
+"""Exact effects: the model run again without a memory."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ffscope.axes import Float, Int
 from ffscope.effects.readout import Losses, read_losses
+from ffscope.effects.texts import Places
 from ffscope.models.edits import set_in_rows
 from ffscope.models.hooks import tap
 from ffscope.models.inputs import Inputs
@@ -24,12 +25,11 @@ class Effects(NamedTuple):
     prediction: Float[Tensor, "n memory"]
 
 
-class Places(NamedTuple):
-    """The examples in a batch of texts: one per row, with the token to predict."""
+class Chosen(NamedTuple):
+    """Some memories of a layer, and what their coefficients are set to."""
 
-    rows: Int[Tensor, "n"]
-    positions: Int[Tensor, "n"]
-    targets: Int[Tensor, "n"]
+    memories: Int[Tensor, "some"]
+    coefficients: Float[Tensor, "some"]
 
 
 class Ablation:
@@ -39,15 +39,15 @@ class Ablation:
     baseline at every position, nothing would change, so nothing is run.
     """
 
-    def __init__(
-        self, model: MemoryModel, inputs: Inputs, places: Places, chosen: Mapping[int, Int[Tensor, "_some"]]
-    ) -> None:
-        """Run the batch once as it is, and keep what the runs without a memory need. `chosen` are memories, by layer."""
+    def __init__(self, model: MemoryModel, inputs: Inputs, places: Places, chosen: Mapping[int, Chosen]) -> None:
+        """Run the batch once as it is, and keep what the runs without a memory need. `chosen` is by layer."""
         self.model, self.inputs, self.places, self.chosen = model, inputs, places, chosen
         batch = len(places.rows)
         self._outputs = BlockOutputs(model, batch)
-        self._coefficients: dict[tuple[int, int], Tensor] = {}  # by layer and offset of the part
-        self.layer_passes = batch * model.layers  # over one text each
+        self._changes: dict[
+            int, Tensor
+        ] = {}  # by layer: whether the memory has any coefficient to change, example × memory
+        self.runs, self.layer_passes = 0, batch * model.layers  # over one text each
         with ExitStack() as stack:
             stack.enter_context(self._outputs.recording())
             for layer in chosen:
@@ -57,47 +57,49 @@ class Ablation:
         self.intact = read_losses(model, states, places.targets)
 
     def _keeper(self, layer: int) -> Reader:
-        def keep(part: Part, coefficients: Tensor, _past: int) -> None:
-            self._coefficients[layer, part.offset] = coefficients.clone()
+        memories, coefficients = self.chosen[layer]
+        self._changes[layer] = torch.zeros(
+            len(self.places.rows), len(memories), dtype=torch.bool, device=self.model.device
+        )
+
+        def keep(part: Part, before: Tensor, _past: int) -> None:
+            here = ((memories >= part.offset) & (memories < part.offset + part.memories)).nonzero()[:, 0]
+            chosen = before[..., (memories[here] - part.offset).to(before.device)]
+            changes = (chosen != coefficients[here].to(chosen)).any(1)
+            self._changes[layer][:, here] = changes.to(self.model.device)
 
         return keep
 
-    def effects(self, layer: int, baselines: Float[Tensor, "some"], *, at_once: int) -> Effects:
-        """The effects of the layer's chosen memories, with their coefficients set to the baselines; `at_once` texts per pass."""
-        memories = self.chosen[layer]
-        changed = self._changes(layer, memories, baselines)
-        rows, columns = changed.nonzero(as_tuple=True)
-        loss, log_prob = (torch.zeros(changed.shape, device=rows.device) for _ in range(2))
+    def effects(self, layer: int, *, at_once: int) -> Effects:
+        """The effects of the layer's chosen memories, from passes over `at_once` texts."""
+        memories, coefficients = self.chosen[layer]
+        changes = self._changes[layer]
+        rows, columns = changes.nonzero(as_tuple=True)
+        loss, log_prob = (torch.zeros(changes.shape, device=self.model.device) for _ in range(2))
         for start in range(0, len(rows), at_once):
             at = rows[start : start + at_once], columns[start : start + at_once]
-            ablated = self._run(layer, at[0], memories[at[1]], baselines[at[1]])
-            loss[at] = (ablated.loss - self.intact.loss[at[0]]).float()
-            log_prob[at] = (ablated.log_prob - self.intact.log_prob[at[0]]).float()
+            ablated = self._run(layer, at[0], memories[at[1]], coefficients[at[1]])
+            loss[at] = (ablated.loss - self.intact.loss[at[0]]).to(loss)
+            log_prob[at] = (ablated.log_prob - self.intact.log_prob[at[0]]).to(loss)
         return Effects(loss, log_prob)
 
-    def _changes(self, layer: int, memories: Tensor, baselines: Tensor) -> Tensor:
-        """Whether any coefficient differs from its baseline, example × memory."""
-        parts = [self._coefficients[layer, part.offset] for part in self.model.layer(layer).parts]
-        coefficients = torch.cat(parts, -1)[..., memories]
-        return (coefficients != baselines.to(coefficients)).any(1)
-
-    def _run(self, layer: int, rows: Tensor, memories: Tensor, baselines: Tensor) -> Losses:
+    def _run(self, layer: int, rows: Tensor, memories: Tensor, coefficients: Tensor) -> Losses:
+        self.runs += len(rows)
         self.layer_passes += len(rows) * (self.model.layers - layer)
         inputs = {name: _rows_of(value, rows, len(self.places.rows)) for name, value in self.inputs.items()}
         with ExitStack() as stack:
             stack.enter_context(self._outputs.resumed(layer, rows))
             for part in self.model.layer(layer).parts:
-                stack.enter_context(part.tap(set_in_rows(memories, baselines)))
-            states = last_outputs(
-                self.model, inputs, torch.arange(len(rows), device=rows.device), self.places.positions[rows]
-            )
+                stack.enter_context(part.tap(set_in_rows(memories, coefficients)))
+            here = torch.arange(len(rows), device=rows.device)
+            states = last_outputs(self.model, inputs, here, self.places.positions[rows])
         return read_losses(self.model, states, self.places.targets[rows], self.intact.prediction[rows])
 
 
 def last_outputs(
     model: MemoryModel, inputs: Inputs, rows: Int[Tensor, "n"], positions: Int[Tensor, "n"]
 ) -> Float[Tensor, "n hidden"]:
-    """The last output at some places of a pass, which ends there."""
+    """The last output at some places of a pass, one in each row, which ends there."""
     outputs: list[Tensor] = []
     with suppress(StopPass), _last_output(model, rows, positions, outputs):
         model.forward(inputs)
@@ -109,7 +111,7 @@ def _last_output(model: MemoryModel, rows: Tensor, positions: Tensor, outputs: l
     last = model.layer(model.layers - 1)
 
     def keep(output: Tensor) -> None:
-        shaped = output.reshape(int(rows.max()) + 1, -1, output.shape[-1])
+        shaped = output.reshape(len(rows), -1, output.shape[-1])
         outputs.append(shaped[rows.to(output.device), positions.to(output.device)].to(model.device))
         raise StopPass
 
@@ -117,5 +119,5 @@ def _last_output(model: MemoryModel, rows: Tensor, positions: Tensor, outputs: l
         yield
 
 
-def _rows_of(value: object, rows: Tensor, batch: int) -> object:
+def _rows_of(value: Any, rows: Tensor, batch: int) -> Any:
     return value[rows.to(value.device)] if isinstance(value, Tensor) and len(value) == batch else value

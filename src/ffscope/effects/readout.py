@@ -58,24 +58,49 @@ def read_losses(
     return Losses(*map(torch.cat, zip(*chunks, strict=True)))
 
 
-def read_gradients(model: MemoryModel, states: Float[Tensor, "n hidden"], targets: Int[Tensor, "n"]) -> Gradients:
+def read_gradients(
+    model: MemoryModel,
+    states: Float[Tensor, "n hidden"],
+    targets: Int[Tensor, "n"],
+    predictions: Int[Tensor, "n"] | None = None,
+) -> Gradients:
     """The losses at some last outputs with their gradients, a few outputs at a time: a vocabulary may be large."""
     lens = head_of(model)
-    chunks = [_gradients(lens, states[at], targets[at]) for at in torch.arange(len(states)).split(lens.chunk)]
+    chunks = [
+        _gradients(lens, states[at], targets[at], None if predictions is None else predictions[at])
+        for at in torch.arange(len(states)).split(lens.chunk)
+    ]
     losses, *gradients = zip(*chunks, strict=True)
     return Gradients(Losses(*map(torch.cat, zip(*losses, strict=True))), *map(torch.cat, gradients))
 
 
-def _gradients(lens: NormLens, states: Float[Tensor, "n hidden"], targets: Int[Tensor, "n"]) -> Gradients:
+def _gradients(
+    lens: NormLens, states: Float[Tensor, "n hidden"], targets: Int[Tensor, "n"], predictions: Int[Tensor, "n"] | None
+) -> Gradients:
     with torch.enable_grad():
         states = states.detach().requires_grad_()
         inputs = lens.head_input(states)
         log_probs = _log_probs(lens.head_logits(inputs))
-        targets, prediction = targets.to(log_probs.device), top(log_probs.detach())
+        targets = targets.to(log_probs.device)
+        prediction = top(log_probs.detach()) if predictions is None else predictions.to(log_probs.device)
         loss, log_prob = -_pick(log_probs, targets), _pick(log_probs, prediction)
         of_loss, of_head = torch.autograd.grad(loss.sum(), (states, inputs), retain_graph=True)
         (of_prediction,) = torch.autograd.grad(log_prob.sum(), states)
     return Gradients(Losses(loss.detach(), prediction, log_prob.detach()), of_loss, of_prediction, of_head)
+
+
+def score_gradients(
+    model: MemoryModel, inputs: Float[Tensor, "n width"], targets: Int[Tensor, "n"]
+) -> Float[Tensor, "n width"]:
+    """The gradients of the targets' logits with respect to what enters the unembedding, before a cap or a normaliser."""
+    lens, chunks = head_of(model), list[Tensor]()
+    for at in torch.arange(len(inputs)).split(lens.chunk):
+        with torch.enable_grad():
+            entering = inputs[at].detach().float().requires_grad_()
+            scores = lens.unembedding.direction_scores(entering) * lens.scale
+            picked = scores.gather(1, targets[at].to(scores.device)[:, None])
+            chunks += torch.autograd.grad(picked.sum(), entering)
+    return torch.cat(chunks)
 
 
 def _log_probs(logits: Float[Tensor, "n vocab"]) -> Float[Tensor, "n vocab"]:

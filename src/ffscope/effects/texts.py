@@ -1,6 +1,7 @@
 """The examples of a study as texts whose loss is defined: each with the position and the token that the model should predict."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ffscope.axes import Array
+from ffscope.axes import Array, Int
 from ffscope.errors import GradientError
 from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import Inputs
@@ -19,9 +20,20 @@ from ffscope.study.folder import Study
 
 _GRAPH = 2**31  # bytes that a pass may keep until it is differentiated
 
+Text = tuple[Array, int, int]
+"""Tokens, the position after which to predict, and the token to predict; -1 if it is not known."""
+
+
+class Places(NamedTuple):
+    """The examples in a batch of texts: one per row, with the token to predict. Positions count from the end."""
+
+    rows: Int[Tensor, "n"]
+    positions: Int[Tensor, "n"]
+    targets: Int[Tensor, "n"]
+
 
 class Batch(NamedTuple):
-    """Examples as texts of one length. Positions count from the end; targets are the tokens to predict."""
+    """Examples as texts of one length."""
 
     examples: Array
     tokens: Array
@@ -32,10 +44,10 @@ class Batch(NamedTuple):
         """The texts as inputs of a model."""
         return sentence_inputs(model, self.tokens, bos)
 
-    def places(self, model: MemoryModel) -> tuple[Tensor, Tensor]:
-        """The rows and positions of the examples, on the model's device."""
-        positions = torch.from_numpy(self.positions).to(model.device)
-        return torch.arange(len(positions), device=model.device), positions
+    def places(self, model: MemoryModel) -> Places:
+        """The places of the examples, on the model's device."""
+        positions, targets = (torch.from_numpy(array).to(model.device) for array in (self.positions, self.targets))
+        return Places(torch.arange(len(positions), device=model.device), positions, targets)
 
 
 def example_batches(
@@ -46,17 +58,16 @@ def example_batches(
     With `graph`, a batch is small enough to be differentiated.
     """
     numbers = np.arange(len(examples)) if numbers is None else np.sort(numbers)
-    targets = _next_tokens(study, examples)
-    make_text = _masked(model, examples) if _is_masked(model) else _prefix(model, examples, targets)
+    make_text = (
+        _masked(model, examples) if _is_masked(model) else _prefix(model, examples, _next_tokens(study, examples))
+    )
     texts = [make_text(int(number)) for number in numbers]
     known = np.array([target >= 0 for _, _, target in texts], dtype=bool)
     texts, numbers = [text for text, keep in zip(texts, known, strict=True) if keep], numbers[known]
     lengths = np.array([len(tokens) for tokens, _, _ in texts], dtype=np.int64)
-    tokens = min(study.settings["batch_tokens"], _GRAPH // _bytes_per_token(model)) if graph else None
-    return [
-        _batch(numbers, texts, chosen)
-        for chosen in by_length(lengths, tokens=tokens or study.settings["batch_tokens"], rows=len(texts))
-    ]
+    most = study.settings["batch_tokens"]
+    tokens = min(most, _GRAPH // _bytes_per_token(model)) if graph else most
+    return [_batch(numbers, texts, chosen) for chosen in by_length(lengths, tokens=tokens, rows=len(texts))]
 
 
 def _bytes_per_token(model: ModelInfo) -> int:
@@ -64,8 +75,8 @@ def _bytes_per_token(model: ModelInfo) -> int:
     return model.dtype.itemsize * sum(5 * memories + 16 * model.hidden for memories in model.memories)
 
 
-def _batch(numbers: Array, texts: list[Any], chosen: Array) -> Batch:
-    tokens, positions, targets = zip(*(texts[i] for i in chosen), strict=True)
+def _batch(numbers: Array, texts: list[Text], chosen: Array) -> Batch:
+    tokens, positions, targets = zip(*(texts[number] for number in chosen), strict=True)
     stacked = np.stack(tokens)
     return Batch(numbers[chosen], stacked, np.array(positions) - stacked.shape[1], np.array(targets))
 
@@ -75,17 +86,17 @@ def _is_masked(model: ModelInfo) -> bool:
     return not model.causal and not model.has_start_token
 
 
-def _prefix(model: ModelInfo, examples: Examples, targets: Array) -> Any:
+def _prefix(model: ModelInfo, examples: Examples, targets: Array) -> Callable[[int], Text]:
     """A prefix, and the token that follows it. A decoder beside an encoder gets the whole sentence, as the encoder does."""
 
-    def text(number: int) -> tuple[Array, int, int]:
+    def text(number: int) -> Text:
         tokens, position = examples.tokens[int(examples.sentence[number])], int(examples.position[number])
         return tokens[: position + 1] if model.causal else tokens, position, int(targets[number])
 
     return text
 
 
-def _masked(model: ModelInfo, examples: Examples) -> Any:
+def _masked(model: ModelInfo, examples: Examples) -> Callable[[int], Text]:
     """A sentence with one token masked, and that token."""
     mask = getattr(model.tokenizer, "mask_token_id", None)
     if mask is None:
@@ -94,7 +105,7 @@ def _masked(model: ModelInfo, examples: Examples) -> Any:
             "Expected a tokenizer with mask_token; add it to the model's tokenizer files."
         )
 
-    def text(number: int) -> tuple[Array, int, int]:
+    def text(number: int) -> Text:
         tokens, position = examples.tokens[int(examples.sentence[number])].copy(), int(examples.position[number])
         target, tokens[position] = int(tokens[position]), mask
         return tokens, position, target

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ffscope.axes import Float, Int
+from ffscope.axes import Bool, Float, Int
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
 from ffscope.models.parts import Part, Reader
@@ -112,5 +112,17 @@ def set_in_rows(memories: Int[Tensor, "row"], coefficients: Float[Tensor, "row"]
         changed = before.clone()
         changed[rows, :, memories[rows] - part.offset] = coefficients[rows, None].to(changed)
         return changed
+
+    return change
+
+
+def set_where(chosen: Bool[Tensor, "memory"], coefficients: Float[Tensor, "memory"]) -> Reader:
+    """A reader that sets the coefficients of some memories of a layer, at every position of every text."""
+
+    def change(part: Part, before: Tensor, _past: int) -> Tensor | None:
+        memories = slice(part.offset, part.offset + part.memories)
+        if not chosen[memories].any():
+            return None
+        return torch.where(chosen[memories].to(before.device), coefficients[memories].to(before), before)
 
     return change

@@ -1,7 +1,7 @@
 """Passes that record what is needed to differentiate them, with respect to the coefficients alone."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
@@ -28,9 +28,15 @@ _FREEZING = threading.Lock()
 class GradientPass:
     """One pass over a batch, up to the last output at one place per row; `backward` then gives the gradients layer by layer."""
 
-    def __init__(self, model: MemoryModel, observe: Observe, *, everywhere: bool = False) -> None:
-        """With `everywhere`, the gradient of an expert's coefficients is also computed where it is not routed to."""
+    def __init__(
+        self, model: MemoryModel, observe: Observe, *, layers: Iterable[int] | None = None, everywhere: bool = False
+    ) -> None:
+        """The gradients of some layers, by default of all.
+
+        With `everywhere`, the gradient of an expert's coefficients is also computed where it is not routed to.
+        """
         self.model, self._observe, self._everywhere = model, observe, everywhere
+        self._layers = tuple(range(model.layers) if layers is None else layers)
         self._seen: set[int] = set()
 
     def forward(self, inputs: Inputs, rows: Int[Tensor, "n"], positions: Int[Tensor, "n"]) -> Float[Tensor, "n hidden"]:
@@ -49,7 +55,7 @@ class GradientPass:
             stack.enter_context(frozen_weights(self.model))
             if self.model not in _CHECKED:
                 stack.enter_context(_checking(self.model))
-            for layer in range(self.model.layers):
+            for layer in self._layers:
                 for part in self.model.layer(layer).parts:
                     stack.enter_context(part.tap_gradients(self._reader(layer), everywhere=self._everywhere))
             stack.enter_context(tap(last.module(last.output_site), last.output_site.side, keep))
@@ -70,7 +76,7 @@ class GradientPass:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             raise _not_differentiable(str(error).splitlines()[0]) from error
-        missing = [layer for layer in range(self.model.layers) if layer not in self._seen]
+        missing = [layer for layer in self._layers if layer not in self._seen]
         if missing:
             raise _not_differentiable(f"no gradient reaches layer {missing[-1]}")
 

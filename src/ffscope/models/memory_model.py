@@ -156,6 +156,11 @@ class MemoryModel:
         runs = (self.trace({**inputs, "input_ids": variant}).coefficients for variant in (ids, other))
         return all(_nearly_equal(a[:, :-1], b[:, :-1]) for a, b in zip(*runs, strict=True))
 
+    @property
+    def predicting_layers(self) -> range:
+        """The layers that lead to the logits: all of them, or those of the decoder, which come after the encoder's."""
+        return range(max(index for index, layer in enumerate(self._layers) if layer.parts[0].depth == 0), self.layers)
+
     @cached_property
     def top(self) -> Top | None:
         """The steps between the last output and the logits, from the family's row."""

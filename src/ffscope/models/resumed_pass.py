@@ -54,7 +54,7 @@ class BlockOutputs:
     def _stacks(self, layer: int) -> Iterator[tuple[int, int]]:
         """The first layer and the end of every run of layers below `layer` that are in one stack of blocks."""
         starts = [below for below in range(layer) if self.model.layer(below).parts[0].depth == 0]
-        yield from zip(starts, [*starts[1:], layer], strict=True)
+        return zip(starts, [*starts[1:], layer], strict=False)  # none below the first layer
 
 
 @contextmanager

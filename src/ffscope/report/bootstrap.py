@@ -1,9 +1,11 @@
 """95 % intervals by bootstrap, each drawn from the exact distribution of the resampled statistic, so that none needs a loop.
 
 A share of n yes-or-no rows, resampled with replacement, is a binomial number over n. The k-th of n resampled values is the value
-whose rank is a beta-distributed share of n. Only clusters (the triggers of a memory) are resampled one by one.
+whose rank is a beta-distributed share of n. Only clusters (the triggers of a memory) and rows whose
+correlation or concentration is wanted are resampled one by one.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from ffscope.axes import Array
 
 DRAWS, _AT_ONCE = 2000, 100
+_FEW_DRAWS = 400  # of statistics that need a loop
 _ENDS = (0.025, 0.975)
 
 
@@ -44,6 +47,13 @@ def mean_of_clusters(sums: Array, counts: Array, generator: np.random.Generator)
         totals, rows = sums[picked].sum(1), counts[picked].sum(1)
         means.append(totals[rows > 0] / rows[rows > 0])
     return _interval(np.concatenate(means))
+
+
+def statistic(rows: Array, function: Callable[[Array], float], generator: np.random.Generator) -> Interval:
+    """The interval of any statistic of rows, which is computed for every resample; those where it is not defined are left out."""
+    picks = (generator.integers(len(rows), size=len(rows)) for _ in range(_FEW_DRAWS))
+    drawn = np.array([function(rows[picked]) for picked in picks])
+    return _interval(drawn[~np.isnan(drawn)]) if not np.isnan(drawn).all() else (np.nan, np.nan)
 
 
 def _interval(drawn: Any) -> Interval:

@@ -180,3 +180,56 @@ def stacked(entry: Entry, colours: Mapping[str, str], axis: str, legend: str, pa
         ),
         paper_boxes(entry, paper or {}),
     )
+
+
+def dots(
+    entry: Entry,
+    colours: Mapping[str, str],
+    axis: str,
+    *,
+    form: str = ".2f",
+    scale: Any = None,
+    rule: float | None = None,
+) -> Any:
+    """Points by layer with their intervals, side by side for each series with a colour. `rule` is a dashed line."""
+    names = list(colours)
+    step = bar_width(entry) / max(1, len(names))
+    colour = alt.Color(
+        "series:N", scale=alt.Scale(domain=names, range=list(colours.values())), legend=alt.Legend(title=None)
+    )
+    layers = []
+    if rule is not None:
+        line = alt.Chart(alt.Data(values=[{"rule": rule}])).mark_rule(color=GREY, strokeDash=[4, 3])
+        layers.append(line.encode(y=alt.Y("rule:Q", title=axis)))
+    for number, name in enumerate(names):
+        base = alt.Chart(rows(entry, name)).transform_filter("isValid(datum.value)")
+        offset = (number - (len(names) - 1) / 2) * step
+        tips = [alt.Tooltip("layer:Q", format="d"), alt.Tooltip("series:N", title=""), *value_tooltip(axis, form)]
+        y: dict[str, Any] = {"title": axis, **({} if scale is None else {"scale": scale})}
+        x: dict[str, Any] = {"x": layer_axis(entry), "xOffset": alt.value(offset)}
+        layers.append(base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", **y), y2="high:Q", color=colour, **x))
+        layers.append(
+            base.mark_point(filled=True, size=45, opacity=1).encode(
+                y=alt.Y("value:Q", **y), color=colour, shape=alt.Shape("series:N", legend=None), tooltip=tips, **x
+            )
+        )
+    return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
+
+
+def named_dots(points: Sequence[Mapping[str, Any]], axis: str, *, form: str = ".2f", colours: Mapping[str, str]) -> Any:
+    """One line per name: the points with that name and their intervals. `colours` are by the points' `series`."""
+    names = list(dict.fromkeys(point["name"] for point in points))
+    base = alt.Chart(alt.Data(values=list(points))).encode(
+        y=alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320)),
+        yOffset=alt.YOffset("series:N", sort=list(colours)),
+        color=alt.Color(
+            "series:N",
+            scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+            legend=alt.Legend(title=None) if len(colours) > 1 else None,
+        ),
+    )
+    tips = [alt.Tooltip("name:N", title=""), *value_tooltip(axis, form)]
+    return alt.layer(
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=axis), x2="high:Q"),
+        base.mark_point(filled=True, size=70, opacity=1).encode(x=alt.X("value:Q", title=axis), tooltip=tips),
+    ).properties(width=_WIDTH, height=28 * len(names))

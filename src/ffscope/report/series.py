@@ -35,6 +35,14 @@ class Source:
         low, high = bootstrap.share(int(np.sum(hits)), len(hits), self.generator)
         return {"value": float(np.mean(hits)), "low": low, "high": high}
 
+    def statistic(self, rows: Array, function: Callable[[Array], float]) -> Measure:
+        """A statistic of rows with its interval; None where it is not defined."""
+        value = function(rows) if len(rows) else np.nan
+        if np.isnan(value):
+            return {"value": None, "low": None, "high": None}
+        low, high = bootstrap.statistic(rows, function, self.generator)
+        return {"value": float(value), "low": low, "high": high}
+
     def spread(self, values: Array) -> Measure:
         """A median with its interval, and the quantiles around it."""
         values = values[~np.isnan(values.astype(np.float64))]

@@ -1,0 +1,159 @@
+"""What the model would lose without each memory: estimates for all, exact effects of some, and of whole groups."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ffscope.axes import Array
+from ffscope.effects.baseline import Baselines, read_baselines
+from ffscope.effects.estimated import Estimate, effect_columns, mean_interval
+from ffscope.effects.exact import Exact, Selection, select
+from ffscope.effects.groups import WithoutGroups, make_groups, smallest
+from ffscope.effects.shards import State, added, summed
+from ffscope.effects.sums import merge_states
+from ffscope.effects.texts import Batch, example_batches
+from ffscope.errors import CorpusError, LensError
+from ffscope.options.analysis import ExampleOptions
+from ffscope.search.example_pass import Examples, draw_examples
+from ffscope.search.passes import bos_of
+from ffscope.stages.effects import STAGE, EffectOptions
+from ffscope.stages.stage import Work
+from ffscope.study.folder import Study
+from ffscope.study.resumable import ResumableFolder
+from ffscope.study.schemas import SCHEMAS
+
+
+def run(work: Work) -> None:
+    """Run the stage."""
+    study, settings = work.study, STAGE.settings(work.options)
+    study.need("triggers")
+    if study.done("effects", settings):
+        return
+    if work.info.no_lens is not None:
+        raise LensError(f"{work.info.no_lens} Without logits there is no loss, so memories have no effect on it.")
+    start = time.perf_counter()
+    effects = _Effects(work, ResumableFolder(study, "effects", settings))
+    estimated = effects.estimate()
+    entries = {**effects.measure(estimated), **effects.take_groups_away(estimated)}
+    study.finish("effects", settings, seconds=time.perf_counter() - start, scored=effects.count, **entries)
+    effects.folder.drop()
+
+
+class _Effects:
+    """The three parts of the stage, on one study."""
+
+    def __init__(self, work: Work, folder: ResumableFolder) -> None:
+        self.work, self.study, self.folder = work, work.study, folder
+        self.options, self.model = work.options(EffectOptions), work.info
+        self.seed, self.bos = self.study.settings["seed"], bos_of(self.study, self.model)
+        self.examples: Examples = draw_examples(self.study, work.options(ExampleOptions).examples, self.seed)
+        self.baselines: Baselines = read_baselines(self.study, self.model, self.options.baseline)
+        self.count = 0
+
+    def estimate(self) -> dict[str, Any]:
+        """Estimate all effects, and write effects.parquet; returns its columns."""
+        function = Estimate(self.baselines, self.bos, self.options.steps)
+        batches = self._batches(None)
+        state = summed(self.work, self.folder, "effects", function, batches, merge=merge_states)
+        self.count = int(state["count"])
+        columns = effect_columns(state, self.model)
+        _write(self.study, "effects.parquet", columns)
+        return columns
+
+    def measure(self, estimated: dict[str, Any]) -> dict[str, int]:
+        """Measure the effects of some memories, and write exact_effects.parquet; returns the counts of passes for study.json."""
+        options, model = self.options, self.model
+        selection = select(_by_layer(estimated["effect_size"], model.memories), options.effect_memories, self.seed)
+        if not len(selection):
+            _write(self.study, "exact_effects.parquet", {name: [] for name in SCHEMAS["exact_effects.parquet"].names})
+            return {}
+        tokens = self.study.settings["batch_tokens"]
+        function = Exact(selection, self.baselines, self.bos, options.steps, tokens)
+        batches = self._batches(options.exact_examples)
+        state = summed(self.work, self.folder, "exact effects", function, batches, merge=added)
+        _write(self.study, "exact_effects.parquet", _exact_columns(state, selection))
+        names = ("exact_examples_used", "ablations", "layer_passes", "layer_passes_without_sharing")
+        return dict(zip(names, state["counts"].tolist(), strict=True))
+
+    def take_groups_away(self, estimated: dict[str, Any]) -> dict[str, int]:
+        """Measure the loss without groups of memories, and write effect_groups.parquet."""
+        groups = make_groups(dict(self._groups(estimated)), self.model.memories, self.seed)
+        function = WithoutGroups(tuple(groups), self.baselines, self.bos)
+        batches = self._batches(self.options.group_examples)
+        state = summed(self.work, self.folder, "effects of groups", function, batches, merge=added)
+        count = int(state["count"])
+        low, high = mean_interval(state["effect"], state["effect_square"], count)
+        columns = {
+            "group": [group.name for group in groups],
+            "random": [group.random for group in groups],
+            "memories": [len(group) for group in groups],
+            "effect": (state["effect"] / count).float().numpy(),
+            "effect_low": low,
+            "effect_high": high,
+            "effect_on_prediction": (state["prediction"] / count).float().numpy(),
+        }
+        _write(self.study, "effect_groups.parquet", columns)
+        return {"group_examples_used": count}
+
+    def _groups(self, estimated: dict[str, Any]) -> Iterator[tuple[str, Array]]:
+        """The groups by name, as masks over all memories."""
+        place = {at: number for number, at in enumerate(zip(estimated["layer"], estimated["memory"], strict=True))}
+
+        def mask(rows: pa.Table) -> Array:
+            chosen = np.zeros(len(place), dtype=bool)
+            chosen[
+                [place[at] for at in zip(*(rows[name].to_pylist() for name in ("layer", "memory")), strict=True)]
+            ] = True
+            return chosen
+
+        memories = pq.read_table(self.study.path("memories.parquet"), columns=["layer", "memory", "maximum"])
+        yield "dead", mask(memories.filter(pa.compute.less_equal(memories["maximum"], 0)))
+        sizes = estimated["effect_size"]
+        for percent in self.options.percentages:
+            yield f"least important {percent:g} %", smallest(sizes, percent / 100)
+        yield "most important 1 %", smallest(-sizes, 0.01)
+        if self.study.has("patterns"):
+            filters = [("annotator", "==", "machine")]
+            patterns = pq.read_table(self.study.path("patterns.parquet"), columns=["layer", "memory"], filters=filters)
+            yield "without a pattern", mask(memories) & ~mask(patterns)
+
+    def _batches(self, count: int | None) -> list[Batch]:
+        """All examples, or a random sample of `count`, in batches."""
+        numbers = np.arange(len(self.examples))
+        if count is not None:
+            numbers = np.random.default_rng([self.seed, *b"exact"]).permutation(numbers)[:count]
+        batches = example_batches(self.study, self.model, self.examples, numbers)
+        if not batches:
+            raise CorpusError(
+                "No example has a token to predict, so none has a loss. Use more held-out text (--held-out FILE)."
+            )
+        return batches
+
+
+def _exact_columns(state: State, selection: Selection) -> dict[str, Any]:
+    count = int(state["counts"][0])
+    low, high = mean_interval(state["effect"], state["effect_square"], count)
+    layers = selection.memories
+    means = ("estimate", "estimate_square", "effect_square", "product", "prediction_estimate", "prediction")
+    return {
+        "layer": np.repeat(list(layers), [len(memories) for memories in layers.values()]),
+        "memory": np.concatenate(list(layers.values())),
+        "selected": [kind for kinds in selection.kinds.values() for kind in kinds],
+        "effect": (state["effect"] / count).float().numpy(),
+        "effect_low": low,
+        "effect_high": high,
+        **{name: (state[name] / count).float().numpy() for name in means},
+    }
+
+
+def _by_layer(column: Array, memories: tuple[int, ...]) -> list[Array]:
+    return np.split(column, np.cumsum(memories)[:-1])
+
+
+def _write(study: Study, file: str, columns: dict[str, Any]) -> None:
+    with study.table(file) as writer:
+        writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[file]), row_group_size=2**16)

@@ -1,0 +1,94 @@
+"""The direct part of an effect: through the residual to the unembedding, past all later layers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float
+from ffscope.effects.readout import Gradients, head_of, score_gradients
+from ffscope.effects.texts import Places
+from ffscope.models.frozen_norm import frozen_directions, post_scales, refuse_norms_between_blocks, value_directions
+from ffscope.models.hooks import tap
+from ffscope.models.linear_parts import to_residual
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.parts import Part
+
+
+class Products(NamedTuple):
+    """What one unit of each memory's coefficient changes directly, at each example.
+
+    `held`: the loss, with the scale of the final norm held; `scale`: the loss, through that scale alone; `logit`: the target's
+    logit, with the scale held.
+    """
+
+    held: Float[Tensor, "n memory"]
+    scale: Float[Tensor, "n memory"]
+    logit: Float[Tensor, "n memory"]
+
+
+class DirectPath:
+    """The direct path from the memories to the unembedding in one pass at some places."""
+
+    def __init__(self, model: MemoryModel, places: Places) -> None:
+        self._model, self._places = model, places
+        self._updates: dict[int, Tensor] = {}
+        self._into_post: dict[int, Tensor] = {}
+        self._directions: Tensor | None = None  # 3 × n × hidden: loss with the scale held, loss, logit
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what the norms after the layers scale, in the pass made within the block."""
+        with ExitStack() as stack:
+            for layer in self._model.predicting_layers:
+                ff = self._model.layer(layer)
+                if ff.post is None:
+                    continue
+                update = ff.module(ff.update_site)
+                stack.enter_context(tap(update, ff.update_site.side, self._keeper(self._updates, layer)))
+                stack.enter_context(tap(ff.post, "in", self._keeper(self._into_post, layer)))
+            yield
+
+    def _keeper(self, rows: dict[int, Tensor], layer: int) -> Callable[[Tensor], None]:
+        def keep(tensor: Tensor) -> None:
+            shaped = tensor.detach().reshape(len(self._places.rows), -1, tensor.shape[-1])
+            rows[layer] = shaped[self._places.rows, self._places.positions].clone()
+
+        return keep
+
+    def read(self, states: Float[Tensor, "n hidden"], gradients: Gradients) -> None:
+        """Take the gradients at the last output. Raises LensError if there is no direct path in this model."""
+        model = self._model
+        refuse_norms_between_blocks(model, list(model.predicting_layers))
+        inputs = head_of(model).head_input(states)
+        of_scores = score_gradients(model, inputs, self._places.targets)
+        held, logit = (frozen_directions(model, states, heads) for heads in (gradients.head, of_scores))
+        self._directions = torch.stack([held, gradients.loss.double(), logit])
+
+    @torch.no_grad()
+    def products(self, layer: int, part: Part) -> Products | None:
+        """The direct changes by each memory of a part; None if the layer does not lead to the logits."""
+        if self._directions is None or layer not in self._model.predicting_layers:
+            return None
+        ff, scales = self._model.layer(layer), self.scales(layer)
+        along = value_directions(ff, directions=self._directions.flatten(0, 1), scales=scales.repeat(3))
+        values = part.values()
+        products = along.to(values.device, torch.promote_types(values.dtype, torch.float32)) @ values.T.float()
+        held, loss, logit = products.unflatten(0, (3, -1))
+        return Products(held, loss - held, logit)
+
+    @torch.no_grad()
+    def scales(self, layer: int) -> Float[Tensor, "n"]:
+        """What the norm after a layer multiplies its values by, apart from its gain; 1 without such a norm."""
+        ff = self._model.layer(layer)
+        if layer not in self._updates:
+            return torch.ones(len(self._places.rows), dtype=torch.float64, device=self._model.device)
+        update, into_post = self._updates[layer] * ff.scale, self._into_post[layer]
+        return post_scales(self._model, ff, update=update, into_post=into_post)
+
+
+def value_norms(model: MemoryModel, layer: int, part: Part) -> Float[Tensor, "memory"]:
+    """The norms of a part's values as they are added to the residual, apart from the scale of a norm after the layer."""
+    return to_residual(model.layer(layer), part.values()).float().norm(dim=-1)

@@ -1,0 +1,161 @@
+"""Effects of all memories at once, to first order: what is taken away from each coefficient, times the gradient."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Float
+from ffscope.effects.baseline import Baselines
+from ffscope.effects.direct import DirectPath, value_norms
+from ffscope.effects.readout import Gradients, read_gradients
+from ffscope.effects.texts import Batch, Places
+from ffscope.errors import LensError
+from ffscope.models.gradient_pass import GradientPass
+from ffscope.models.inputs import Inputs
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.parts import Part, Reader
+from ffscope.models.resumed_pass import BlockOutputs
+
+Quantity = Literal["effect", "prediction", "direct", "scale", "logit", "gradient", "contribution", "fires"]
+"""Of a memory at an example. Without it: the change of the loss (effect) and of the predicted token's log-probability (prediction),
+and the direct parts of the former with the final norm's scale held, and through that scale. With it: what it adds directly to the
+target's logit, the sizes of the gradient and of coefficient × value, and whether it fires."""
+
+Add = Callable[[Quantity, int, slice, Tensor], None]
+"""Takes a quantity, a layer, a slice of its memories, and the numbers, example × memory."""
+
+
+class Estimator:
+    """Estimates effects at batches of examples, in one forward pass and two backward passes each.
+
+    With `steps` > 1, effect and prediction are integrals of the gradient from the coefficients to the baseline, at the midpoints
+    of so many steps, while all memories of a layer change together (Sundararajan et al. 2017; Marks et al. 2024).
+    """
+
+    def __init__(self, model: MemoryModel, baselines: Baselines, *, bos: int | None, steps: int = 1) -> None:
+        self.model, self.baselines, self.bos, self.steps = model, baselines, bos, steps
+        self._norms: dict[Part, Tensor] = {}
+
+    def run(self, batch: Batch, add: Add) -> None:
+        """Estimate at the examples of a batch."""
+        model, places = self.model, batch.places(self.model)
+        inputs = batch.inputs(model, self.bos)
+        direct = DirectPath(model, places)
+        outputs = BlockOutputs(model, len(places.rows))
+        observer = _Observer(self, add, direct, places)
+        run = GradientPass(model, observer, everywhere=not self.baselines.are_zero)
+        with direct.recording(), outputs.recording() if self.steps > 1 else ExitStack():
+            output = run.forward(inputs, places.rows, places.positions)
+        gradients = read_gradients(model, output.detach(), places.targets)
+        try:
+            direct.read(output.detach(), gradients)
+        except LensError:
+            observer.direct = None  # there is none in this model
+        run.backward(output, gradients.loss, again=self.steps == 1)
+        if self.steps == 1:
+            observer.quantity = "prediction"
+            run.backward(output, gradients.prediction, again=False)
+        else:
+            for layer in range(model.layers):
+                self._integrate(layer, inputs, places, outputs, gradients, add)
+
+    def _integrate(
+        self, layer: int, inputs: Inputs, places: Places, outputs: BlockOutputs, intact: Gradients, add: Add
+    ) -> None:
+        """Add the integrals of one layer; the layers below are not run again."""
+        model = self.model
+        for step in range(self.steps):
+            share = (step + 0.5) / self.steps
+            observer = _Interpolated(self, add, weight=1 / (self.steps * share))
+            run = GradientPass(model, observer, layers=[layer], everywhere=not self.baselines.are_zero)
+            with outputs.resumed(layer, places.rows), self._interpolated(layer, share):
+                output = run.forward(inputs, places.rows, places.positions)
+            at_step = read_gradients(model, output.detach(), places.targets, intact.losses.prediction)
+            for quantity, gradient in (("effect", at_step.loss), ("prediction", at_step.prediction)):
+                observer.quantity = quantity  # type: ignore[assignment]
+                run.backward(output, gradient, again=quantity == "effect")
+
+    @contextmanager
+    def _interpolated(self, layer: int, share: float) -> Iterator[None]:
+        """Within the block, the layer's coefficients are this share of the way from the baseline to themselves."""
+        with ExitStack() as stack:
+            for part in self.model.layer(layer).parts:
+                stack.enter_context(part.tap(self._interpolation(layer, share)))
+            yield
+
+    def _interpolation(self, layer: int, share: float) -> Reader:
+        def change(part: Part, before: Tensor, _past: int) -> Tensor:
+            return torch.lerp(self.baseline(layer, part).to(before), before, share)
+
+        return change
+
+    def baseline(self, layer: int, part: Part) -> Float[Tensor, "memory"]:
+        """The baselines of a part's memories."""
+        rows = self.baselines.of_layer(layer, self.model.layer(layer).memories, self.model.device)
+        return rows[part.offset : part.offset + part.memories]
+
+    def taken_away(
+        self, layer: int, part: Part, coefficients: Float[Tensor, "*at memory"]
+    ) -> Float[Tensor, "*at memory"]:
+        """How the coefficients change when each memory is taken away."""
+        if self.baselines.are_zero:
+            return -coefficients
+        return self.baseline(layer, part).to(coefficients) - coefficients
+
+    def norms(self, layer: int, part: Part) -> Float[Tensor, "memory"]:
+        """The norms of a part's values."""
+        if part not in self._norms:
+            self._norms[part] = value_norms(self.model, layer, part)
+        return self._norms[part]
+
+
+class _Observer:
+    """Adds what follows from the gradients of one pass: first those of the loss, then those of the prediction."""
+
+    def __init__(self, estimator: Estimator, add: Add, direct: DirectPath, places: Places) -> None:
+        self._estimator, self._add, self._places = estimator, add, places
+        self.direct: DirectPath | None = direct
+        self.quantity: Quantity = "effect"
+
+    def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
+        memories, estimator = slice(part.offset, part.offset + part.memories), self._estimator
+        if estimator.steps == 1:
+            change = estimator.taken_away(layer, part, coefficients)
+            self._add(self.quantity, layer, memories, (change * gradient).sum(1))
+        if self.quantity == "effect":
+            self._add("gradient", layer, memories, gradient.abs().sum(1))
+            here = coefficients[self._places.rows, self._places.positions].float()
+            self._add_here(layer, part, memories, here)
+
+    def _add_here(self, layer: int, part: Part, memories: slice, coefficients: Float[Tensor, "n memory"]) -> None:
+        """Add what depends on the coefficients at the examples' own positions alone."""
+        estimator = self._estimator
+        self._add("fires", layer, memories, (coefficients > 0).float())
+        sizes = coefficients.abs() * estimator.norms(layer, part).to(coefficients)
+        if self.direct is None:
+            self._add("contribution", layer, memories, sizes)
+            return
+        scales = self.direct.scales(layer).abs().to(coefficients)
+        self._add("contribution", layer, memories, sizes * scales[:, None])
+        products = self.direct.products(layer, part)
+        if products is not None:
+            change = estimator.taken_away(layer, part, coefficients)
+            self._add("direct", layer, memories, change * products.held.to(change))
+            self._add("scale", layer, memories, change * products.scale.to(change))
+            self._add("logit", layer, memories, -change * products.logit.to(change))
+
+
+class _Interpolated:
+    """Adds the effects at one step of the integral."""
+
+    def __init__(self, estimator: Estimator, add: Add, weight: float) -> None:
+        self._estimator, self._add, self._weight = estimator, add, weight
+        self.quantity: Quantity = "effect"
+
+    def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
+        change = self._estimator.taken_away(layer, part, coefficients) * self._weight
+        memories = slice(part.offset, part.offset + part.memories)
+        self._add(self.quantity, layer, memories, (change * gradient).sum(1))

@@ -1,0 +1,53 @@
+"""Sums over examples that an engine computes in a fixed number of shards. Finished shards are kept, so that the stage resumes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ffscope.effects.texts import Batch
+from ffscope.engines.sharded_table import ShardProgress
+from ffscope.stages.stage import Work
+from ffscope.study.resumable import ResumableFolder
+
+SHARDS = 32
+"""The largest number of shards, so that what they leave does not grow with the number of examples."""
+
+State = dict[str, Tensor]
+
+
+def summed(
+    work: Work,
+    folder: ResumableFolder,
+    name: str,
+    function: Callable[[Any, list[Batch]], State],
+    batches: Sequence[Batch],
+    *,
+    merge: Callable[[State, State], State],
+) -> State:
+    """The merged states that f(model, some batches) returns. They are merged in order, whatever the order they are computed in."""
+    shards = [list(batches[number::SHARDS]) for number in range(min(SHARDS, len(batches)))]
+    files = {f"{name.replace(' ', '-')}-{number:02}.safetensors": number for number in range(len(shards))}
+    missing = [files[file] for file in folder.missing(files)]
+    sizes = [sum(batch.tokens.size for batch in shard) for shard in shards]
+    progress = ShardProgress(name, sizes, missing, "tokens", work.engine, work.progress)
+    paths = {number: file for file, number in files.items()}
+    for number, state in work.engine.map(name, function, ((number, shards[number]) for number in missing)):
+        with folder.writing(paths[number]) as path:
+            save_file({key: tensor.contiguous() for key, tensor in state.items()}, path)
+        progress.add(number)
+    return _merged([folder.path(paths[number]) for number in range(len(shards))], merge)
+
+
+def _merged(paths: list[Path], merge: Callable[[State, State], State]) -> State:
+    merged = load_file(paths[0])
+    for path in paths[1:]:
+        merged = merge(merged, load_file(path))
+    return merged
+
+
+def added(state: State, other: State) -> State:
+    """The sums of two states."""
+    return {name: state[name] + other[name] for name in state}
