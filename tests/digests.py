@@ -28,7 +28,10 @@ from explorer import PAGE, client_of
 from ffscope.cli import app
 from studies import write_corpus
 
-SMALL = "--top 6 --examples 40 --mutation-memories 4 --mutation-triggers 5"
+SMALL = (
+    "--top 6 --examples 40 --mutation-memories 4 --mutation-triggers 5 "
+    "--effect-memories 3 --exact-examples 4 --group-examples 4"
+)
 # Of each study: the family, and the commands that make it; M is the model, T the text, S the study.
 STUDIES = {
     "plain": ("opt", [f"run M --corpus T --out S {SMALL} --negative --encoder model", "LABEL", "ANNOTATE", "report S"]),

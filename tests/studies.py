@@ -14,6 +14,14 @@ from ffscope.pipeline import run
 from ffscope.report.drawn_figure import DrawnFigure
 from ffscope.study.folder import Study
 
+SMALL = {
+    "examples": 40,
+    "mutation_memories": 4,
+    "mutation_triggers": 5,
+    "effect_memories": 3,
+    "exact_examples": 4,
+    "group_examples": 4,
+}
 WORDS = " the cat sat on a mat and it saw of dog why bird flew <b>by</b> [sang] song old was late"
 HOSTILE = "Hi <script>alert(1)</script> \x1b[31mred \u202eevil <img src=x onerror=alert(2)> end."
 
@@ -42,7 +50,7 @@ def undrawn():
 def make_study(model, folder, *, hostile=False, documents=60, drawn=False, **options):
     """A whole study of a model, with its report."""
     corpus = write_corpus(folder / "corpus.jsonl", documents, hostile)
-    options = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model", **options}
+    options = {**SMALL, "encoder": "model", **options}
     with nullcontext() if drawn else undrawn():
         return run(model, CorpusOptions(str(corpus)), folder / "study", search=SearchOptions(top=6), **options)
 

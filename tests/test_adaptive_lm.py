@@ -214,7 +214,18 @@ def study(tmp_path_factory):
             print(f" = Article {number} = \n\n {' '.join(drawn[:14])} . \n {' '.join(drawn[14:])} <unk> . \n", file=out)
     arguments = ["run", str(PAPER), "--corpus", str(folder / "wiki.train.tokens"), "--out", str(folder / "study")]
     ran = CliRunner().invoke(
-        app, [*arguments, "--examples", "50", "--mutation-memories", "3", "--mutation-triggers", "4"]
+        app,
+        [
+            *arguments,
+            "--examples",
+            "50",
+            "--mutation-memories",
+            "3",
+            "--mutation-triggers",
+            "4",
+            "--effect-memories",
+            "0",
+        ],
     )
     assert ran.exit_code == 0, ran.output
     return folder / "study"

@@ -18,6 +18,7 @@ import pytest
 import torch
 import transformers as hf
 
+import studies
 import tiny
 from ffscope.analysis.mutation import _random
 from ffscope.errors import CorpusError, LensError, StudyError
@@ -38,7 +39,7 @@ TEXT = "The cat sat. On a mat, it saw the dog! Why? A bird flew by <and> sang [a
 WORDS = TEXT.split()
 STAGES = ("values", "agreement", "mutation", "composition", "refinement")
 SEARCHING = SearchOptions(top=5, batch_tokens=300)
-STAGE_OPTIONS = {"examples": 24, "mutation_memories": 4, "mutation_triggers": 3}
+STAGE_OPTIONS = {**studies.SMALL, "examples": 24, "mutation_triggers": 3}
 TABLES = ("values", "agreement", "mutation", "examples", "composition", "refinement", "last_layer")
 REMOVED = {"first", "last", "random"}
 BOS = 2

@@ -170,7 +170,7 @@ def workplace(tmp_path_factory, tokenizer):
         patch.setattr("ffscope.report.figure_page.vega_bundle", str)
         patch.setattr("ffscope.analysis.patterns.find_encoder", lambda encoder, device: None)  # the model's own vectors
         patch.setenv("FFSCOPE_CACHE", str(folder / "cache"))
-        small = "--examples 40 --mutation-memories 4 --mutation-triggers 5"
+        small = "--examples 40 --mutation-memories 4 --mutation-triggers 5 --effect-memories 3 --exact-examples 4"
         blocks.run_command(f"ffscope run ./my-model --corpus my-text.jsonl --out study {small}")
         yield folder
 

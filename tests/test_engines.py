@@ -8,6 +8,7 @@ import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
+import studies
 import tiny
 from ffscope import read
 from ffscope.corpus import prefixes
@@ -28,7 +29,7 @@ from in_process_pool import InProcessPool
 from studies import undrawn, write_corpus
 
 QUICK = SearchOptions(top=6, batch_tokens=64)
-SMALL = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
+SMALL = {**studies.SMALL, "encoder": "model"}
 SEARCHED = ("triggers.parquet", "memories.parquet")
 
 

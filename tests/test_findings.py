@@ -41,6 +41,9 @@ def sampled(tmp_path_factory):
             60,
             examples=6,
             mutation_memories=2,
+            effect_memories=3,
+            exact_examples=4,
+            group_examples=4,
             mutation_triggers=2,
         )
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

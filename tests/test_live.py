@@ -938,6 +938,7 @@ class After:
         lambda live, stop: live.prompt(TEXT, interventions=CHANGED, stop=stop),
         lambda live, stop: live.why(TEXT, a="a", b="b", stop=stop),
         lambda live, stop: live.memories(TEXT, stop=stop),
+        lambda live, stop: live.memories(TEXT, by="effect", stop=stop),
         lambda live, stop: live.generate(TEXT, new_tokens=10, stop=stop),
     ],
 )

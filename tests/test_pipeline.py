@@ -13,6 +13,7 @@ import pytest
 import transformers as hf
 from typer.testing import CliRunner
 
+import studies
 import tiny
 from ffscope import read
 from ffscope.cli import app
@@ -29,7 +30,7 @@ from studies import make_study, undrawn, write_corpus
 
 SEARCHING = SearchOptions(top=6)
 STAGES = [stage.name for stage in stages_in_run()]
-STAGE_OPTIONS = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
+STAGE_OPTIONS = {**studies.SMALL, "encoder": "model"}
 
 
 def digests(folder):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+import studies
 import tiny
 from ffscope import SourceError, load
 from ffscope.models.check import check
@@ -22,7 +23,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 PLACES = [("cpu", "disk"), pytest.param("cuda:0", "cpu", marks=GPU)]
 STAGES = ("values", "mutation", "composition", "refinement")
 TABLES = ("triggers", "memories", "examples", *STAGES, "last_layer")
-OPTIONS = {"examples": 12, "mutation_memories": 3, "mutation_triggers": 2}
+OPTIONS = {**studies.SMALL, "examples": 12, "mutation_memories": 3, "mutation_triggers": 2}
 CORPUS, HELD_OUT = (
     "\n\n".join(f"{word} cat sat on {noun}." for word in words for noun in ("mats", "hats", "the dog", "it"))
     for words in (("a", "the", "my", "no", "his"), ("our", "any"))

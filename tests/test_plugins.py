@@ -78,7 +78,7 @@ def installed(python, study, tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     tiny.make("opt").save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    small = "--top 4 --examples 10 --mutation-memories 1 --mutation-triggers 2 --encoder model"
+    small = "--top 4 --examples 10 --mutation-memories 1 --mutation-triggers 2 --effect-memories 0 --encoder model"
     commands = [
         "--help",
         "documents --help",

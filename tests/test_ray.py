@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import studies
 from command_line import ffscope
 from ffscope import start_engine
 from ffscope.engines.ray import cluster, pool
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.ray
 
 KINDS = ("llama", "qwen3_moe", "bert", "t5")
 QUICK = SearchOptions(top=6, batch_tokens=64)
-SMALL = {"examples": 40, "mutation_memories": 4, "mutation_triggers": 5, "encoder": "model"}
+SMALL = {**studies.SMALL, "encoder": "model"}
 
 
 @pytest.fixture(scope="module")

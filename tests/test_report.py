@@ -412,7 +412,7 @@ def test_layers_that_were_not_searched_are_not_called_signed(tokenizer, tmp_path
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     searching = SearchOptions(top=6, layers=[1])
     model = read(tiny.make("opt"), tokenizer)  # a ReLU
-    how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2}
+    how = {"examples": 5, "mutation_memories": 2, "mutation_triggers": 2, "effect_memories": 0}
     with undrawn():
         study = run(model, CorpusOptions(str(corpus)), tmp_path / "study", search=searching, encoder="model", **how)
     summary = summarise(study)

@@ -14,7 +14,9 @@ import pytest
 
 import ffscope
 from explorer import app_of, client_of, served, tiny_model
+from ffscope.errors import GradientError
 from ffscope.html import dump_json, json_script
+from ffscope.live.interventions import Interventions
 from ffscope.live.model import Live
 from ffscope.memory_name import Memory
 from ffscope.queries.annotations import read
@@ -41,6 +43,15 @@ def client(study):
 def live(study, tokenizer):
     with client_of(app_of(study.folder, tokenizer)) as client:
         yield client
+
+
+def raiser(error):
+    """A function that raises an error, whatever it is called with."""
+
+    def fail(*_args, **_kwargs):
+        raise error
+
+    return fail
 
 
 def get(client, path, **params):
@@ -428,6 +439,23 @@ def test_switching_off_gives_the_numbers_of_the_python_call(live, tokenizer):
         assert choice["before"] == pytest.approx(before[choice["id"]].item(), rel=1e-4)
 
 
+def test_memories_are_ranked_by_effect(live, tokenizer, monkeypatch):
+    question = {"text": "The cat sat", "by": "effect", "zero": "L0.3", "position": 4, "target": "b"}
+    twin = get(live, "/prompt/memories.json", **question, count=5)
+    ranked = Live(tiny_model(tokenizer), bos=True).memories(
+        "The cat sat", by="effect", interventions=Interventions.parse("L0.3"), position=4, target="b", count=5
+    )
+    assert twin["by"] == "effect"
+    assert [(row["memory"], row["effect"]) for row in twin["memories"]] == [
+        (row.memory, pytest.approx(row.effect, rel=1e-4)) for row in ranked.memories
+    ]
+    assert get(live, "/prompt/memories.json", text="a")["memories"][0]["effect"] is None
+    why = "Effects are estimated from gradients, and this model cannot be differentiated."
+    monkeypatch.setattr("ffscope.live.ranking.memory_effects", raiser(GradientError(why)))
+    refused = live.get("/prompt/memories.json", params=question)
+    assert (refused.status_code, refused.json()) == (400, {"error": why})
+
+
 def test_a_link_does_what_the_same_edit_does_in_python(live, tokenizer):
     """Whole layers, positions and repeated parameters included."""
     model, text = tiny_model(tokenizer), "The cat sat"
@@ -576,6 +604,7 @@ def _ask_and_leave(address, params):
         ("/prompt.json?text=a&zero=L1&positions=x", "Expected positions as integers"),
         ("/prompt.json?text=a&zero=L1&scale=L1.2:3", "L1.2 is changed twice, once with its whole layer L1"),
         ("/prompt/memories.json?text=a&target=nothing", "is not one token"),
+        ("/prompt/memories.json?text=a&by=importance", "'logit', 'size' or 'effect'"),
         ("/prompt.json?text=a&lens=tuned", "lens"),
         ("/prompt/why.json?text=a&a=nothing&b=b", "is not one token"),
         ("/prompt/text.json?text=a&new_tokens=13", "12"),

@@ -69,6 +69,9 @@ def hostile(tmp_path_factory, tokenizer):
             search=SearchOptions(top=6),
             examples=40,
             mutation_memories=4,
+            effect_memories=3,
+            exact_examples=4,
+            group_examples=4,
             mutation_triggers=5,
             encoder="model",
         )
@@ -216,14 +219,26 @@ def test_a_prompt_shows_it_as_text(browse, harm):
                 memory["promotes"] = HARM
         route.fulfill(body=json.dumps(reading), content_type="application/json")
 
+    def worse_memories(route):
+        ranked = route.fetch().json()
+        ranked["tokens"], ranked["target"]["token"] = [SCRIPT] * len(ranked["tokens"]), LONG
+        for i, memory in enumerate(ranked["memories"]):
+            memory["promotes"] = HARM if i else [LONG, *HARM]
+        ranked["memories"][1]["coefficient"] = None
+        route.fulfill(body=json.dumps(ranked), content_type="application/json")
+
     def before(page):
         page.add_init_script(WATCH)
         page.route("**/prompt.json*", worse)
+        page.route("**/memories.json*", worse_memories)
 
-    page = browse(f"{harm}/prompt?text=%3Cscript%3Ealert(1)%3C/script%3E&zero=L1.2&a=a&b=b&new_tokens=3", before=before)
+    query = "zero=L1.2&a=a&b=b&new_tokens=3&by=effect"
+    page = browse(f"{harm}/prompt?text=%3Cscript%3Ealert(1)%3C/script%3E&{query}", before=before)
     expect(page.get_by_role("grid")).to_contain_text("<script>window.__hit")
     expect(page.get_by_text("the difference of their logits")).to_be_visible()
     expect(page.locator("[aria-busy]")).to_have_count(0)
+    ranking = page.get_by_text("Ranked by effect")
+    expect(ranking).to_contain_text("the token predicted after <script>window.__hit=1;alert(1)</script>,")
     page.get_by_role("gridcell").nth(20).focus()
     expect(page.get_by_role("tooltip")).to_be_visible()
     is_unharmed(page)

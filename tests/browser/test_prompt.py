@@ -7,12 +7,14 @@ import pytest
 from playwright.sync_api import expect
 
 from browser.pages import cells, fits, numbers
+from ffscope.errors import GradientError
 from ffscope.live.interventions import Interventions
 from ffscope.live.model import Live
 from ffscope.tokens import spelling
 
 pytestmark = pytest.mark.browser
 TEXT = "The cat sat"
+MEMORIES = "Memories with the largest effect, over all layers"
 POSITIONS = len(TEXT) + 1  # letters are tokens, after BOS
 
 
@@ -300,6 +302,59 @@ def test_memories_of_all_layers_are_ranked_without_choosing_tokens(browse, read,
     expect(again.get_by_text("1 memory is changed:")).to_be_visible()
     is_read(again)
     shows_ranking(again, live.memories(TEXT, by="size", count=50, interventions=Interventions.parse(memory)))
+
+
+def test_memories_are_ranked_by_their_effect(browse, read, live):
+    section = part(read, MEMORIES)
+    section.get_by_label("Rank by").select_option("effect on the predicted token’s log-probability")
+    expect(section).to_contain_text(
+        "Estimated to first order from the gradient; switch the memory off to see the exact change."
+    )
+    is_read(read)
+    assert link_of(read) == {"text": TEXT, "by": "effect"}
+    ranked = live.memories(TEXT, by="effect", count=50)
+    expect(section).to_contain_text(f"the log-probability of {ranked.target.token}, the token predicted after t,")
+
+    def shows_effects(page, ranked):
+        heads, *rows = cells(part(page, MEMORIES).locator("table"))
+        assert heads == ["Memory", "Effect", "Change", "Promoted tokens"]
+        for row, expected in zip(rows, ranked.memories[:12], strict=True):
+            assert row[0].split()[0] == expected.memory
+            assert numbers(row[1]) == [pytest.approx(expected.effect, rel=0.06, abs=1e-3)]
+            assert row[1].startswith("+" if expected.effect > 0 else "−")
+            assert row[3].split() == [text for token in expected.promotes for text in token.split()]
+
+    shows_effects(read, ranked)
+    assert {row.effect > 0 for row in ranked.memories[:12]} == {True, False}
+    widths = [bar.bounding_box()["width"] for bar in section.locator(".push-bar").all()]
+    sizes = [abs(row.effect) for row in ranked.memories[:12]]
+    assert widths == pytest.approx([widths[0] * size / sizes[0] for size in sizes], abs=1)
+    memory = ranked.memories[0].memory
+    section.get_by_role("button", name=f"Switch {memory} off").click()
+    expect(read.get_by_text("1 memory is changed:")).to_be_visible()
+    is_read(read)
+    off = Interventions.parse(memory)
+    shows_effects(read, live.memories(TEXT, by="effect", interventions=off, count=50))
+    phone = browse(read.url, width=400)
+    is_read(phone)
+    fits(phone)
+    expect(part(phone, MEMORIES)).to_contain_text("Ranked by effect")
+
+
+def test_a_model_without_gradients_is_a_sentence(browse, read, monkeypatch):
+    browse.expects("status of 400")
+
+    def fail(*_args, **_kwargs):
+        raise GradientError("Effects are estimated from gradients, and this model cannot be differentiated.")
+
+    monkeypatch.setattr("ffscope.live.ranking.memory_effects", fail)
+    section = part(read, MEMORIES)
+    section.get_by_label("Rank by").select_option("effect")
+    expect(section.locator(".problem")).to_have_text(re.compile("this model cannot be differentiated"))
+    expect(section.get_by_role("row")).to_have_count(0)
+    section.get_by_label("Rank by").select_option("size")
+    expect(section.get_by_text("the size of what each memory adds to the residual")).to_be_visible()
+    expect(section.locator(".problem")).to_have_count(0)
 
 
 def test_a_negative_coefficient_has_a_true_minus_and_stands_before_the_multiplication_sign(read, live):

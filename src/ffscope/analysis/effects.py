@@ -36,7 +36,7 @@ def run(work: Work) -> None:
     if work.info.no_lens is not None:
         raise LensError(f"{work.info.no_lens} Without logits there is no loss, so memories have no effect on it.")
     start = time.perf_counter()
-    effects = _Effects(work, ResumableFolder(study, "effects", settings))
+    effects = _Effects(work, settings)
     estimated = effects.estimate()
     entries = {**effects.measure(estimated), **effects.take_groups_away(estimated)}
     study.finish("effects", settings, seconds=time.perf_counter() - start, scored=effects.count, **entries)
@@ -46,20 +46,22 @@ def run(work: Work) -> None:
 class _Effects:
     """The three parts of the stage, on one study."""
 
-    def __init__(self, work: Work, folder: ResumableFolder) -> None:
-        self.work, self.study, self.folder = work, work.study, folder
+    def __init__(self, work: Work, settings: dict[str, Any]) -> None:
+        self.work, self.study = work, work.study
         self.options, self.model = work.options(EffectOptions), work.info
         self.seed, self.bos = self.study.settings["seed"], bos_of(self.study, self.model)
         self.examples: Examples = draw_examples(self.study, work.options(ExampleOptions).examples, self.seed)
         self.baselines: Baselines = read_baselines(self.study, self.model, self.options.baseline)
-        self.count = 0
+        self.batches = self._batches(None)
+        self.count = sum(len(batch.examples) for batch in self.batches)
+        self.folder = ResumableFolder(
+            self.study, "effects", settings
+        )  # after all that may refuse the model or the text
 
     def estimate(self) -> dict[str, Any]:
         """Estimate all effects, and write effects.parquet; returns its columns."""
         function = Estimate(self.baselines, self.bos, self.options.steps)
-        batches = self._batches(None)
-        state = summed(self.work, self.folder, "effects", function, batches, merge=merge_states)
-        self.count = int(state["count"])
+        state = summed(self.work, self.folder, "effects", function, self.batches, merge=merge_states)
         columns = effect_columns(state, self.model)
         _write(self.study, "effects.parquet", columns)
         return columns

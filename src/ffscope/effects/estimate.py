@@ -66,17 +66,20 @@ class Estimator:
         self, layer: int, inputs: Inputs, places: Places, outputs: BlockOutputs, intact: Gradients, add: Add
     ) -> None:
         """Add the integrals of one layer; the layers below are not run again."""
-        model = self.model
+        model, integrals = self.model, _Integrals(self)
         for step in range(self.steps):
             share = (step + 0.5) / self.steps
-            observer = _Interpolated(self, add, weight=1 / (self.steps * share))
-            run = GradientPass(model, observer, layers=[layer], everywhere=not self.baselines.are_zero)
+            integrals.weight = 1 / (self.steps * share)
+            run = GradientPass(model, integrals, layers=[layer], everywhere=not self.baselines.are_zero)
             with outputs.resumed(layer, places.rows), self._interpolated(layer, share):
                 output = run.forward(inputs, places.rows, places.positions)
             at_step = read_gradients(model, output.detach(), places.targets, intact.losses.prediction)
-            for quantity, gradient in (("effect", at_step.loss), ("prediction", at_step.prediction)):
-                observer.quantity = quantity  # type: ignore[assignment]
-                run.backward(output, gradient, again=quantity == "effect")
+            integrals.quantity = "effect"
+            run.backward(output, at_step.loss, again=True)
+            integrals.quantity = "prediction"
+            run.backward(output, at_step.prediction, again=False)
+        for (quantity, start, stop), sums in integrals.sums.items():
+            add(quantity, layer, slice(start, stop), sums)
 
     @contextmanager
     def _interpolated(self, layer: int, share: float) -> Iterator[None]:
@@ -148,14 +151,16 @@ class _Observer:
             self._add("logit", layer, memories, -change * products.logit.to(change))
 
 
-class _Interpolated:
-    """Adds the effects at one step of the integral."""
+class _Integrals:
+    """Sums the effects over the steps of the integrals of one layer."""
 
-    def __init__(self, estimator: Estimator, add: Add, weight: float) -> None:
-        self._estimator, self._add, self._weight = estimator, add, weight
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self.weight = 1.0
         self.quantity: Quantity = "effect"
+        self.sums: dict[tuple[Quantity, int, int], Tensor] = {}  # by quantity and range of memories
 
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
-        change = self._estimator.taken_away(layer, part, coefficients) * self._weight
-        memories = slice(part.offset, part.offset + part.memories)
-        self._add(self.quantity, layer, memories, (change * gradient).sum(1))
+        change = self._estimator.taken_away(layer, part, coefficients) * self.weight
+        at = self.quantity, part.offset, part.offset + part.memories
+        self.sums[at] = (change * gradient).sum(1) + self.sums.get(at, 0)

@@ -62,14 +62,14 @@ class Sums:
         return {name: tensor.cpu() for name, tensor in {**sums, **tops}.items()}
 
 
-def merge_states(one: State, other: State) -> State:
+def merge_states(state: State, other: State) -> State:
     """The state of the examples of both."""
     merged = {}
-    for name in one.keys() & other.keys():
+    for name in state.keys() & other.keys():
         if name in ("helped", "hurt"):
-            merged[name] = torch.cat([one[name], other[name]], 1).sort(1, descending=True).values[:, :LISTED]
+            merged[name] = torch.cat([state[name], other[name]], 1).sort(1, descending=True).values[:, :LISTED]
         else:
-            merged[name] = one[name] + other[name]
+            merged[name] = state[name] + other[name]
     return merged
 
 

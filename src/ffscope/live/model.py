@@ -7,6 +7,7 @@ from ffscope.errors import LensError
 from ffscope.live.generate import can_generate, generate_text, refuse_if_not_generative, refuse_too_long
 from ffscope.live.interventions import Interventions, check_interventions
 from ffscope.live.prompt import Prompt, check_count, coefficients_in, encode_prompt, read_prompt
+from ffscope.live.ranking import rank_memories
 from ffscope.live.responses import (
     About,
     By,
@@ -18,7 +19,7 @@ from ffscope.live.responses import (
     TextCoefficients,
     Why,
 )
-from ffscope.live.why import explain, rank_memories, rank_promoters, similar_to
+from ffscope.live.why import explain, rank_promoters, similar_to
 from ffscope.memory_name import Memory
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
@@ -156,7 +157,9 @@ class Live:
     ) -> RankedMemories:
         """The memories of all layers that push a token's logit most (by default the predicted token's), or that write most.
 
-        Without `by` they are ranked by their push, or by their size in models where a push is not defined.
+        Without `by` they are ranked by their push, or by their size in models where a push is not defined. `by="effect"` ranks
+        them by the change of the token's log-probability without each, in all models that can be differentiated: an estimate
+        from the gradient, for which the model runs once more, forward and backward.
         """
         prompt = self._encode(text)
         return rank_memories(

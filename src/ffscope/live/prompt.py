@@ -74,14 +74,6 @@ def check_count(noun: str, number: int, *, limit: int) -> int:
     return number
 
 
-def predicting_layers(model: MemoryModel) -> list[int]:
-    """The layers that lead to the logits: all of them, or those of the decoder, which come after the encoder's."""
-    if not getattr(model.model.config, "is_encoder_decoder", False):
-        return list(range(model.layers))
-    first = max(layer for layer in range(model.layers) if model.layer(layer).parts[0].depth == 0)
-    return list(range(first, model.layers))
-
-
 @contextmanager
 def stoppable(model: MemoryModel, stop: Stop) -> Iterator[None]:
     """Within a `with` block, check `stop` before every layer runs, and so also before every new token; in this thread only."""
@@ -127,7 +119,7 @@ def read_prompt(
     with stoppable(model, stop):
         before = model.trace(prompt.inputs, layers=changed_layers(interventions)) if interventions.any else None
         with apply(model, interventions):
-            trace = model.trace(prompt.inputs, layers=predicting_layers(model))
+            trace = model.trace(prompt.inputs, layers=list(model.predicting_layers))
     logits = _logits(trace)
     grid = None if of == "none" else _grid(reading_lens, trace, of, logits, stop)
     raise_if_stopped(stop)

@@ -6,7 +6,7 @@ from typing import Literal
 from ffscope.tokens import Token
 from ffscope.trace_types import Step
 
-By = Literal["logit", "size"]
+By = Literal["logit", "size", "effect"]
 Kind = Literal["zero", "scale", "set"]
 
 
@@ -168,21 +168,27 @@ class Ranked:
     """A memory at one position: the size of what it adds to the residual, what it adds to a token's logit, and what it promotes.
 
     Its size is |coefficient| × ‖value‖, with the value as added to the residual. Its push is what it adds to the logit directly,
-    with the scale of the final norm frozen; None if the model's logits are no such sum.
+    with the scale of the final norm frozen; None if the model's logits are no such sum, and in an encoder. Its effect is the
+    change of the token's log-probability, in nats, if its coefficient were 0 at every token of the text, estimated to first order
+    from the gradient: negative if it supports the token. None unless the memories are ranked by it.
     """
 
     memory: str
-    coefficient: float
+    coefficient: float | None  # None in an encoder that has no token at the position
     size: float
     share_of_layer: float  # of the sizes of its layer
-    share_of_all: float  # of the sizes of all layers
+    share_of_all: float  # of the sizes of all listed layers
     push: float | None
+    effect: float | None
     promotes: list[str]
 
 
 @dataclass(frozen=True)
 class RankedMemories:
-    """The memories of all layers that push a token's logit most, in either direction, or that write most."""
+    """The memories of all layers that push a token's logit most, or affect it most, in either direction, or that write most.
+
+    In an encoder–decoder those of the decoder; ranked by effect, those of both stacks.
+    """
 
     text: str
     ids: list[int]

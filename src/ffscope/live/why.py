@@ -14,17 +14,15 @@ from torch import Tensor
 from ffscope.analysis.trace import promoted
 from ffscope.axes import Float
 from ffscope.cancellation import Stop, raise_if_stopped
-from ffscope.errors import InputError, LensError
+from ffscope.errors import InputError
 from ffscope.live.interventions import Interventions, apply, position_from_start
-from ffscope.live.prompt import Prompt, finite, predicting_layers, stoppable
+from ffscope.live.prompt import Prompt, finite, stoppable
 from ffscope.live.responses import (
     By,
     LayerPush,
     Promoter,
     Promoters,
     Push,
-    Ranked,
-    RankedMemories,
     Similar,
     Why,
 )
@@ -35,9 +33,9 @@ from ffscope.models.hooks import tap
 from ffscope.models.lenses.base import Lens
 from ffscope.models.linear_parts import to_residual
 from ffscope.models.memory_model import MemoryModel, States
-from ffscope.models.ranking import probabilities_of, rank_of, ranked, top
+from ffscope.models.ranking import probabilities_of, rank_of, ranked
 from ffscope.models.token_lookup import find_token
-from ffscope.tokens import Token, spelling
+from ffscope.tokens import spelling
 
 _ROWS = 2**13  # values converted to float32 at once
 
@@ -46,7 +44,7 @@ _ROWS = 2**13  # values converted to float32 at once
 
 
 class PositionRun(NamedTuple):
-    """The tensors of a run at one position, in the predicting layers."""
+    """The tensors of a run at one position, in some layers."""
 
     layers: list[int]
     states: States
@@ -55,19 +53,30 @@ class PositionRun(NamedTuple):
 
 
 class Contributions(NamedTuple):
-    """For every memory of a layer at one position: coefficient, ‖coefficient × value‖ in the residual, and optionally its push."""
+    """For every memory of a layer at one position: coefficient, ‖coefficient × value‖ in the residual, optionally push and effect.
+
+    The coefficients are None if the layer's stack has no such position; nothing is written there.
+    """
 
     layer: int
-    coefficients: Float[Tensor, "memory"]
+    coefficients: Float[Tensor, "memory"] | None
     sizes: Float[Tensor, "memory"]
     pushes: Float[Tensor, "memory"] | None
+    effects: Float[Tensor, "memory"] | None = None
 
 
 def run_at(
-    model: MemoryModel, prompt: Prompt, *, interventions: Interventions, position: int, stop: Stop
+    model: MemoryModel,
+    prompt: Prompt,
+    *,
+    interventions: Interventions,
+    position: int,
+    stop: Stop,
+    layers: list[int] | None = None,
 ) -> PositionRun:
-    """One run with the interventions, up to the last layer."""
-    layers = predicting_layers(model)
+    """One run with the interventions, up to the last layer; by default the predicting layers are kept."""
+    layers = list(model.predicting_layers) if layers is None else layers
+    position -= len(prompt.ids)  # counted from the end, where the text is in both stacks of an encoder–decoder
     inputs: dict[int, Tensor] = {}  # by layer, the input of its post-norm; -1 is the input of the first block
 
     def keeper(name: int) -> Callable[[Tensor], None]:
@@ -92,7 +101,11 @@ def run_at(
 def contributions(
     model: MemoryModel, run: PositionRun, *, direction: Float[Tensor, "hidden"] | None, stop: Stop
 ) -> Iterator[Contributions]:
-    """Layer by layer, what every memory adds to the residual; its push is the component along a direction."""
+    """Layer by layer, what every memory adds to the residual; its push is the component along a direction.
+
+    An encoder's memories have no push: they reach the logits through attention alone.
+    """
+    predicting = list(model.predicting_layers)
     for i, layer in enumerate(run.layers):
         raise_if_stopped(stop)
         ff, coefficients = model.layer(layer), run.states.coefficients[i][0].double()
@@ -100,7 +113,9 @@ def contributions(
         scales = post_scales(
             model, ff, update=run.states.update[i], into_post=None if into_post is None else into_post[None]
         )
-        along = None if direction is None else value_directions(ff, directions=direction[None], scales=scales)[0]
+        along = None
+        if direction is not None and layer in predicting:
+            along = value_directions(ff, directions=direction[None], scales=scales)[0]
         sizes, pushes = torch.zeros_like(coefficients), torch.zeros_like(coefficients)
         for first, rows in value_rows(ff):
             chunk = slice(first, first + len(rows))
@@ -111,9 +126,10 @@ def contributions(
         yield Contributions(layer, coefficients, finite(sizes, f"layer {layer}"), None if along is None else pushes)
 
 
-def promoted_tokens(model: MemoryModel, coefficients: dict[Memory, float], *, stop: Stop) -> dict[Memory, list[str]]:
+def promoted_tokens(model: MemoryModel, rows: Iterable["Row"], *, stop: Stop) -> dict[Memory, list[str]]:
     """The tokens that coefficient × value of each memory promotes; memories of any layers."""
     tokens: dict[Memory, list[str]] = {}
+    coefficients = {row.memory: row.coefficient or 0.0 for row in rows}
     for layer in {memory.layer for memory in coefficients}:
         raise_if_stopped(stop)
         in_layer = {memory.memory: number for memory, number in coefficients.items() if memory.layer == layer}
@@ -139,7 +155,7 @@ def explain(
 ) -> Why:
     """The difference of two tokens' logits at a position of one run, decomposed into layers and memories."""
     vocab = model.lens("norm").unembedding.vocab
-    refuse_norms_between_blocks(model, predicting_layers(model))
+    refuse_norms_between_blocks(model, list(model.predicting_layers))
     first, second = find_token(model, a, vocab=vocab), find_token(model, b, vocab=vocab)
     if first.id == second.id:
         raise InputError(f"Both tokens are {first.token!r} (#{first.id}). Expected two different ones.")
@@ -189,8 +205,8 @@ def _pushes(model: MemoryModel, run: PositionRun, difference: LinearLogit, count
     """The strongest pushes over all layers, in either direction."""
     layers = contributions(model, run, direction=difference.direction, stop=stop)
     rows, _ = strongest_memories(layers, by="logit", count=count)
-    tokens = promoted_tokens(model, {row.memory: row.coefficient for row in rows}, stop=stop)
-    return [Push(str(row.memory), row.coefficient, row.push or 0.0, tokens[row.memory]) for row in rows]
+    tokens = promoted_tokens(model, rows, stop=stop)
+    return [Push(str(row.memory), row.coefficient or 0.0, row.push or 0.0, tokens[row.memory]) for row in rows]
 
 
 # --- the memories of all layers, ranked ---
@@ -200,14 +216,15 @@ class Row(NamedTuple):
     """One memory, with its share of the sum of sizes in its layer."""
 
     memory: Memory
-    coefficient: float
+    coefficient: float | None
     size: float
     share: float
     push: float | None
+    effect: float | None
 
 
 def strongest_memories(layers: Iterable[Contributions], *, by: By, count: int) -> tuple[list[Row], float]:
-    """The memories that push most, in either direction, or write most; and the sum of all sizes."""
+    """The memories that push most or have the largest effect, in either direction, or write most; and the sum of all sizes."""
     rows: list[Row] = []
     total = 0.0
     for layer in layers:
@@ -218,96 +235,24 @@ def strongest_memories(layers: Iterable[Contributions], *, by: By, count: int) -
 
 
 def _strength(row: Row, by: By) -> float:
-    return row.size if by == "size" else abs(row.push or 0.0)
+    return abs({"logit": row.push, "size": row.size, "effect": row.effect}[by] or 0.0)
 
 
 def _strongest_in_layer(layer: Contributions, by: By, count: int) -> list[Row]:
-    order = layer.sizes if by == "size" or layer.pushes is None else layer.pushes.abs()
+    strengths = {"logit": layer.pushes, "size": layer.sizes, "effect": layer.effects}[by]
+    order = torch.zeros_like(layer.sizes) if strengths is None else strengths.abs()
     total = layer.sizes.sum().clamp_min(torch.finfo(torch.float64).tiny)
     return [
         Row(
             Memory(layer.layer, i),
-            layer.coefficients[i].item(),
+            None if layer.coefficients is None else layer.coefficients[i].item(),
             layer.sizes[i].item(),
             (layer.sizes[i] / total).item(),
             None if layer.pushes is None else layer.pushes[i].item(),
+            None if layer.effects is None else layer.effects[i].item(),
         )
         for i in order.topk(min(count, len(order))).indices.tolist()
     ]
-
-
-@torch.no_grad()
-def rank_memories(
-    model: MemoryModel,
-    prompt: Prompt,
-    *,
-    interventions: Interventions,
-    position: int,
-    target: str | None,
-    by: By | None,
-    count: int,
-    stop: Stop,
-) -> RankedMemories:
-    """The memories that push one token's logit most, or add most to the residual, at a position of one run."""
-    lens = model.lens("norm")
-    position = position_from_start(position, len(prompt.ids))
-    run = run_at(model, prompt, interventions=interventions, position=position, stop=stop)
-    token = _token(model, lens, target, run.states.output[-1][0])
-    logit, why_not = _logit(model, run, token.id)
-    if by == "logit" and logit is None:
-        raise LensError(why_not or "")
-    by = by or ("size" if logit is None else "logit")
-    layers = contributions(model, run, direction=None if logit is None else logit.direction, stop=stop)
-    rows, total = strongest_memories(layers, by=by, count=count)
-    tokens = promoted_tokens(model, {row.memory: row.coefficient for row in rows}, stop=stop)
-    return RankedMemories(
-        text=prompt.text,
-        ids=prompt.ids,
-        tokens=[spelling(model.tokenizer, token) for token in prompt.ids],
-        position=position,
-        by=by,
-        target=token,
-        logit=None if logit is None else logit.total,
-        memories=[_ranked(row, total, tokens[row.memory]) for row in rows],
-        note=why_not if logit is None else _rank_note(logit),
-    )
-
-
-def _token(model: MemoryModel, lens: Lens, target: str | None, output: Tensor) -> Token:
-    """The target token, by default the one that the model predicts."""
-    if target:
-        return find_token(model, target, vocab=lens.unembedding.vocab)
-    predicted = int(top(lens.states(output[None], model.layers - 1))[0])
-    return Token(f"#{predicted}", predicted, spelling(model.tokenizer, predicted))
-
-
-def _logit(model: MemoryModel, run: PositionRun, token: int) -> tuple[LinearLogit | None, str | None]:
-    """The token's logit as a linear function of the residual; or the reason why it is not one in this model."""
-    try:
-        refuse_norms_between_blocks(model, predicting_layers(model))
-        return logit_at(model, run.states.output[-1][0], a=token), None
-    except LensError as error:
-        return None, str(error)
-
-
-def _ranked(row: Row, total: float, tokens: list[str]) -> Ranked:
-    return Ranked(
-        memory=str(row.memory),
-        coefficient=row.coefficient,
-        size=row.size,
-        share_of_layer=row.share,
-        share_of_all=row.size / total if total else 0.0,
-        push=row.push,
-        promotes=tokens,
-    )
-
-
-def _rank_note(logit: LinearLogit) -> str | None:
-    if logit.bands:
-        return "This model has an adaptive softmax; the pushes are on the token's score before it is normalised."
-    if logit.cap is None:
-        return None
-    return f"This model caps its logits at ±{logit.cap:g}; the pushes are on the logit before the cap."
 
 
 # --- values, independent of any text ---

@@ -20,6 +20,8 @@ from ffscope.models.parts import Part
 Observe = Callable[[int, Part, Tensor, Tensor], None]
 """Takes a layer, one of its parts, the part's coefficients and the gradient with respect to them (batch pos memory)."""
 
+# In the messages of errors that mean that a model cannot be differentiated.
+_WORDS = ("derivative", "does not require grad", "inplace operation", "not implemented")
 _CHECKED: WeakSet[MemoryModel] = WeakSet()
 _FROZEN: dict[int, tuple[int, list[Any]]] = {}  # by model: how many passes run, and the weights that can be trained
 _FREEZING = threading.Lock()
@@ -64,7 +66,8 @@ class GradientPass:
             run(self.model.model, inputs)
         if not outputs[0].requires_grad:
             raise _not_differentiable("its last output does not depend on any coefficient")
-        _CHECKED.add(self.model)
+        if len(self._layers) == self.model.layers:
+            _CHECKED.add(self.model)
         return outputs[0]
 
     def backward(self, output: Float[Tensor, "n hidden"], gradient: Float[Tensor, "n hidden"], *, again: bool) -> None:
@@ -72,8 +75,8 @@ class GradientPass:
         self._seen.clear()
         try:
             output.backward(gradient.to(output), retain_graph=again)
-        except (RuntimeError, NotImplementedError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
+        except RuntimeError as error:
+            if not any(words in str(error) for words in _WORDS):  # out of memory, for example
                 raise
             raise _not_differentiable(str(error).splitlines()[0]) from error
         missing = [layer for layer in self._layers if layer not in self._seen]
@@ -102,7 +105,7 @@ def _checking(model: MemoryModel) -> Iterator[None]:
 
     with ExitStack() as stack:
         for module in model.model.modules():
-            if hasattr(module, "weight"):
+            if hasattr(module, "weight") or any(True for _ in module.parameters(recurse=False)):
                 stack.enter_context(hooked(module, "out", check))
         yield
 

@@ -231,8 +231,9 @@ class WeightedPart(DensePart):
             changed = self._apply_readers(coefficients)
             if changed is coefficients:
                 return None
-            # If the weight is rounded to 0, the output is 0 whatever the coefficients.
-            return (torch.where(weight == 0, args[0], changed / weight), *args[1:]), rest[0]
+            # If the weight is rounded to 0, the output is 0 whatever the coefficients; a division would make the gradient NaN.
+            divided = changed / torch.where(weight == 0, 1.0, weight)
+            return (torch.where(weight == 0, args[0], divided), *args[1:]), rest[0]
 
         return [attach(self.source, "in", remember), attach(self.out, "in", observe)]
 

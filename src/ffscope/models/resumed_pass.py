@@ -77,8 +77,8 @@ def _replaced(block: nn.Module, output: Any) -> Iterator[None]:
 
 
 def _copied(output: Any) -> Any:
-    """A copy, since a model may change a tensor in place after the block returned it."""
-    return _mapped(output, Tensor.clone)
+    """A copy without its graph, since a model may change a tensor in place after the block returned it."""
+    return _mapped(output, lambda tensor: tensor.detach().clone())
 
 
 def _rows_of(output: Any, rows: Tensor, batch: int) -> Any:

@@ -69,11 +69,17 @@ async def memories(
     target: Annotated[
         str, Query(max_length=200, description="The token whose logit is explained; by default the predicted one.")
     ] = "",
-    by: Literal["", "logit", "size"] = "",
+    by: Annotated[
+        Literal["", "logit", "size", "effect"],
+        Query(
+            description="Rank by the push on the token's logit (the default), by the size of what is written, or by the "
+            "estimated effect on the token's log-probability."
+        ),
+    ] = "",
     count: Annotated[int, Query(ge=1, le=200)] = 20,
     ticket: Ticket = "",
 ) -> Json:
-    """The memories of all layers that contribute most to a token's logit, or that write most to the residual."""
+    """The memories of all layers that contribute or matter most to a token's prediction, or that write most to the residual."""
     options: dict[str, Any] = {"position": position, "target": target or None, "by": by or None, "count": count}
     options["interventions"] = interventions
     return Json(await ask_model(request, ticket, lambda live, stop: live.memories(text, **options, stop=stop)))

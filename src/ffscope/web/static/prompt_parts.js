@@ -17,9 +17,10 @@ export function signedNumber(number, digits = 2) {
   return real(number, digits).replace(/^-/, "−");
 }
 
-// A memory with its coefficient: L3.17 −22 ×
+// A memory with its coefficient, if it has one: L3.17 −22 ×
 export function weightedMemory(memory, coefficient) {
-  return h("span.weighted", h("a", { href: memoryLink(memory) }, memory), h("span.soft", ` ${signedNumber(coefficient)} ×`));
+  const weight = coefficient === null ? null : h("span.soft", ` ${signedNumber(coefficient)} ×`);
+  return h("span.weighted", h("a", { href: memoryLink(memory) }, memory), weight);
 }
 
 // The tokens that a memory promotes at its current coefficient, cut to one line; all of them in the tooltip.
@@ -29,7 +30,7 @@ export function promoted(promotes, coefficient) {
   return h("span.promoting", { title }, promotes.map((text) => [token(text), " "]));
 }
 
-// A bar from the middle: to the right if positive, to the left if negative.
+// A push or an effect as a bar from the middle: to the right if positive, to the left if negative.
 export function pushBar(push, largest) {
   const side = push >= 0 ? "toward-a" : "toward-b";
   return h("span.push", h("span.push-track", h(`span.push-bar.${side}`, { style: { "--part": Math.abs(push ?? 0) / largest } })),
