@@ -1,5 +1,7 @@
 """The effects of memories, compared with plain transformers models whose value rows are set to zero or differentiated."""
 
+import copy
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -10,10 +12,13 @@ from ffscope.effects.ablation import Ablation, Chosen
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator
 from ffscope.effects.texts import Batch
+from ffscope.errors import GradientError, InputError, LensError, StudyError
 from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
+from ffscope.stages.effects import EffectOptions
+from ffscope.study.folder import Study
 from plain import DECODER_START, make
 from studies import write_corpus
 
@@ -301,3 +306,154 @@ def test_the_direct_logit_is_what_a_memory_adds_with_the_norm_held(tokenizer):
         centred = (values - values.mean(-1, keepdim=True)) * norm.weight
         logits = trace.coefficients[layer][:, -1] * (unembedding @ centred.T) * scale[:, None]
         torch.testing.assert_close(rows["logit", layer], logits, rtol=1e-3, atol=1e-5)
+
+
+# --- planted memories, and models without effects ---
+
+
+def test_a_planted_memory_comes_first_and_an_idle_one_has_no_effect(corpus, tokenizer, tmp_path):
+    plain = PlainModel("opt")
+    layer = plain.model.model.decoder.layers[1]
+    with torch.no_grad():
+        layer.fc1.weight[7], layer.fc1.bias[7] = 0.0, 9.0  # fires everywhere
+        layer.fc2.weight[:, 7] *= 4
+        layer.fc1.weight[5], layer.fc1.bias[5] = 0.0, -1.0  # never fires
+        layer.fc2.weight[:, 9] = 0  # writes nothing
+    study = study_of(memory_model(plain, tokenizer), corpus, tmp_path / "study", effect_memories=66)
+    rows = {(row["layer"], row["memory"]): row for row in table(study, "effects")}
+    assert max(rows, key=lambda at: rows[at]["effect_size"]) == (1, 7)
+    for idle in (5, 9):
+        row = rows[1, idle]
+        assert row["effect"] == row["effect_size"] == row["effect_on_prediction"] == row["direct"] == 0
+        assert row["helped_examples"] == row["hurt_examples"] == []
+    exact = {(row["layer"], row["memory"]): row for row in table(study, "exact_effects")}
+    assert max(exact, key=lambda at: exact[at]["effect_square"]) == (1, 7)
+    assert exact[1, 5]["effect"] == exact[1, 9]["effect"] == 0
+    dead = next(row for row in table(study, "effect_groups") if row["group"] == "dead" and not row["random"])
+    assert dead["effect"] == 0
+
+
+def test_layers_below_a_memory_run_once(tokenizer):
+    """For all its memories and those above: a count of the passes of every block."""
+    model = memory_model(PlainModel("opt"), tokenizer)
+    counts = [0] * 3
+    chosen = {layer: Chosen(torch.arange(4), torch.full((4,), 0.5)) for layer in range(3)}
+
+    def counter(layer):
+        return lambda *_: counts.__setitem__(layer, counts[layer] + 1)
+
+    hooks = [model.layer(layer).block.fc1.register_forward_hook(counter(layer)) for layer in range(3)]
+    ablation = Ablation(model, BATCH.inputs(model, BOS), BATCH.places(model), chosen)
+    for layer in range(3):
+        ablation.effects(layer, at_once=1)
+    for hook in hooks:
+        hook.remove()
+    assert counts == [1 + 8, 1 + 16, 1 + 24]  # two texts, four memories a layer
+    assert (ablation.runs, ablation.layer_passes) == (24, 2 * 3 + 8 * (3 + 2 + 1))
+
+
+def test_a_stopped_stage_resumes_with_what_it_has(corpus, tokenizer, tmp_path, monkeypatch):
+    model = memory_model(PlainModel("llama"), tokenizer)
+    whole = study_of(model, corpus, tmp_path / "whole")
+    batches, stop_after = [], [4]
+    original = Estimator.run
+
+    def stopping(self, batch, add):
+        if len(batches) == stop_after[0]:
+            raise KeyboardInterrupt
+        batches.append(batch)
+        original(self, batch, add)
+
+    monkeypatch.setattr(Estimator, "run", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        study_of(model, corpus, tmp_path / "study")
+    batches.clear()
+    stop_after[0] = 10**6
+    study = analyse("effects", model, tmp_path / "study", **OPTIONS)
+    assert len(batches) > 0
+    for name in ("effects", "exact_effects", "effect_groups"):
+        assert table(study, name) == table(whole, name)
+    assert not (study.folder / ".effects").exists()
+    batches.clear()
+    analyse("effects", model, study.folder, **OPTIONS)
+    assert not batches
+
+
+def test_weights_and_hooks_are_left_as_they_were(tokenizer):
+    model = memory_model(PlainModel("gpt2"), tokenizer)
+    model.model.transformer.wte.weight.requires_grad_(False)
+    before = {name: weight.requires_grad for name, weight in model.model.named_parameters()}
+    estimates(model)
+    assert before == {name: weight.requires_grad for name, weight in model.model.named_parameters()}
+    assert all(weight.grad is None for weight in model.model.parameters())
+    hooks = [module for module in model.model.modules() if module._forward_hooks or module._forward_pre_hooks]
+    assert not hooks
+
+
+class Rounded(torch.nn.Linear):
+    """A projection without a gradient, as some quantized ones are."""
+
+    def forward(self, x):
+        return super().forward(x.detach())
+
+
+def test_a_model_that_cannot_be_differentiated_gets_a_sentence(corpus, tokenizer, tmp_path):
+    plain = PlainModel("opt")
+    for layer in plain.model.model.decoder.layers:
+        layer.fc1.__class__ = Rounded
+    model = memory_model(plain, tokenizer)
+    with pytest.raises(
+        GradientError, match="cannot be differentiated.*found: a Rounded through which no gradient passes"
+    ):
+        study_of(model, corpus, tmp_path / "study")
+    study = Study.open(tmp_path / "study")
+    assert not study.has("effects")
+    assert not study.path("effects.parquet").exists()
+
+
+def test_a_model_without_a_head_gets_a_sentence(corpus, tokenizer, tmp_path):
+    model = make_memory_model(PlainModel("opt").model.model, tokenizer)
+    with pytest.raises(LensError, match="there is no loss"):
+        study_of(model, corpus, tmp_path / "study")
+
+
+def test_a_masked_model_predicts_the_masked_token(corpus, tokenizer, tmp_path):
+    plain = PlainModel("bert")
+    with pytest.raises(GradientError, match="no mask token"):
+        study_of(memory_model(plain, tokenizer), corpus, tmp_path / "unmasked")
+    masking = copy.deepcopy(tokenizer)
+    masking.mask_token = "<unk>"
+    study = study_of(make_memory_model(plain.model, masking), corpus, tmp_path / "study", effect_memories=0)
+    sentences = {row["sentence"]: row["tokens"] for row in table(study, "sentences")}
+    changes = []
+    for row in table(study, "examples"):
+        tokens, at = list(sentences[row["sentence"]]), row["position"]
+        target, tokens[at] = tokens[at], masking.mask_token_id
+        loss = -plain.model(input_ids=torch.tensor([[BOS, *tokens]])).logits[0, at + 1].log_softmax(-1)[target]
+        changes.append(plain._along_removal(plain.weight(1), loss))
+    for row in table(study, "effects"):
+        if row["layer"] == 1:
+            assert row["effect"] == near(torch.stack(changes).mean(0)[row["memory"]], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"least": "10,x"}, "Expected percentages above 0 and below 100"),
+        ({"least": "100"}, "Expected percentages above 0 and below 100"),
+        ({"steps": 0}, "steps is 0. Expected 1 to 100"),
+        ({"baseline": "median"}, "Expected one of zero, mean"),
+        ({"exact_examples": 1}, "Expected at least 2"),
+    ],
+)
+def test_options_out_of_range(options, message):
+    with pytest.raises(InputError, match=message):
+        EffectOptions(**options)
+
+
+def test_the_mean_needs_every_memory(corpus, tokenizer, tmp_path):
+    model = memory_model(PlainModel("gpt2"), tokenizer)
+    search = SearchOptions(top=4, memories="0-9")
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=10), tmp_path / "study", search=search)
+    with pytest.raises(StudyError, match="this study searched 30 of 66"):
+        analyse("effects", model, study.folder, baseline="mean", **OPTIONS)
