@@ -108,6 +108,18 @@ class Estimator:
             return -coefficients
         return self.baseline(layer, part).to(coefficients) - coefficients
 
+    def change(
+        self,
+        layer: int,
+        part: Part,
+        coefficients: Float[Tensor, "n pos memory"],
+        gradient: Float[Tensor, "n pos memory"],
+    ) -> Float[Tensor, "n memory"]:
+        """To first order, what changes when each memory is taken away."""
+        if self.baselines.are_zero:
+            return (coefficients * gradient).sum(1).neg()
+        return (self.taken_away(layer, part, coefficients) * gradient).sum(1)
+
     def norms(self, layer: int, part: Part) -> Float[Tensor, "memory"]:
         """The norms of a part's values."""
         if part not in self._norms:
@@ -126,10 +138,9 @@ class _Observer:
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
         memories, estimator = slice(part.offset, part.offset + part.memories), self._estimator
         if estimator.steps == 1:
-            change = estimator.taken_away(layer, part, coefficients)
-            self._add(self.quantity, layer, memories, (change * gradient).sum(1))
+            self._add(self.quantity, layer, memories, estimator.change(layer, part, coefficients, gradient))
         if self.quantity == "effect":
-            self._add("gradient", layer, memories, gradient.abs().sum(1))
+            self._add("gradient", layer, memories, torch.linalg.vector_norm(gradient, ord=1, dim=1))
             here = coefficients[self._places.rows, self._places.positions].float()
             self._add_here(layer, part, memories, here)
 
@@ -161,6 +172,6 @@ class _Integrals:
         self.sums: dict[tuple[Quantity, int, int], Tensor] = {}  # by quantity and range of memories
 
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
-        change = self._estimator.taken_away(layer, part, coefficients) * self.weight
+        change = self._estimator.change(layer, part, coefficients, gradient) * self.weight
         at = self.quantity, part.offset, part.offset + part.memories
-        self.sums[at] = (change * gradient).sum(1) + self.sums.get(at, 0)
+        self.sums[at] = change + self.sums.get(at, 0)

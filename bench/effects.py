@@ -1,0 +1,117 @@
+"""The cost of effects compared with the forward pass: the estimate of all memories, and exact effects of a sample.
+
+python bench/effects.py --shape paper --dtype bfloat16 --device cuda
+python bench/effects.py --model ../shared/models/wiki16
+
+Texts are random tokens, 2 to 60 long. The estimate and the bare pass (losses only) alternate batch by batch.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from end_to_end import SHAPES, make_model
+
+import ffscope
+from ffscope.effects.ablation import last_outputs
+from ffscope.effects.baseline import Baselines
+from ffscope.effects.estimate import Estimator
+from ffscope.effects.exact import Exact, select
+from ffscope.effects.readout import read_losses
+from ffscope.effects.sums import Sums
+from ffscope.effects.texts import Batch
+from ffscope.models.loading import make_memory_model
+from ffscope.models.memory_model import MemoryModel
+
+BOS = 0
+
+
+def batches(vocab: int, count: int, tokens: int) -> list[Batch]:
+    """Batches of texts of one length each."""
+    generator = np.random.default_rng(0)
+    made = []
+    for length in generator.integers(2, 61, size=count).tolist():
+        rows = max(1, tokens // length)
+        texts, targets = generator.integers(1, vocab, size=(rows, length)), generator.integers(1, vocab, size=rows)
+        made.append(Batch(np.arange(rows), texts, np.full(rows, -1), targets))
+    return made
+
+
+def seconds(model: MemoryModel, function: object) -> float:
+    """How long a call takes, the device's work included."""
+    if model.device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()  # type: ignore[operator]
+    if model.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def race(model: MemoryModel, texts: list[Batch], steps: int) -> None:
+    """Print the time of the estimate beside that of the bare pass."""
+    estimator, sums = Estimator(model, Baselines(), bos=BOS, steps=steps), Sums(model.memories, model.device)
+    bare = estimate = 0.0
+
+    def losses(batch: Batch) -> None:
+        places = batch.places(model)
+        states = last_outputs(model, batch.inputs(model, BOS), places.rows, places.positions)
+        read_losses(model, states, places.targets)
+
+    def estimated(batch: Batch) -> None:
+        sums.begin(torch.arange(len(batch.examples)))
+        estimator.run(batch, sums.add)
+
+    for number, batch in enumerate(texts):
+        times = seconds(model, lambda: losses(batch)), seconds(model, lambda: estimated(batch))  # noqa: B023
+        if number:  # the first call of everything is slower
+            bare, estimate = bare + times[0], estimate + times[1]
+    tokens = sum(batch.tokens.size for batch in texts[1:])
+    print(
+        f"estimate, {steps} step: {tokens / estimate:,.0f} tokens/s; bare pass {tokens / bare:,.0f}; "
+        f"{estimate / bare:.2f} times the pass over {tokens:,} tokens"
+    )
+    if model.device.type == "cuda":
+        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
+
+
+def measure(model: MemoryModel, texts: list[Batch], memories: int, tokens: int) -> None:
+    """Print the cost of exact effects."""
+    sizes = [np.random.default_rng(layer).random(count) for layer, count in enumerate(model.memories)]
+    exact = Exact(select(sizes, memories, 0), Baselines(), BOS, 1, tokens)
+    state: dict[str, torch.Tensor] = {}
+    taken = seconds(model, lambda: state.update(exact(model, texts)))
+    _, runs, layer_passes, plain = state["counts"].tolist()
+    length = np.mean([batch.tokens.shape[1] for batch in texts])
+    print(
+        f"exact effects: {runs:,} runs of texts of {length:.0f} tokens in {taken:.1f} s, {runs / taken:,.0f} a second; "
+        f"{layer_passes / plain:.3f} of the layer passes that they take without sharing"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model")
+    parser.add_argument("--shape", choices=[name for name in SHAPES if SHAPES[name] is not None])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=2048, help="per batch")
+    parser.add_argument("--memories", type=int, default=6, help="per layer, of which effects are measured")
+    parser.add_argument("--steps", type=int, default=1)
+    options = parser.parse_args()
+    if options.model:
+        model = ffscope.load(options.model, options.device, options.dtype)
+    else:
+        torch.manual_seed(0)
+        made = make_model(options.shape, 16384).to(options.device, getattr(torch, options.dtype))
+        model = make_memory_model(made, None)
+    texts = batches(model.vocab or 1, options.batches, options.tokens)
+    race(model, texts, options.steps)
+    if options.memories:
+        measure(model, texts[:3], options.memories, options.tokens)
+
+
+if __name__ == "__main__":
+    main()
