@@ -60,8 +60,9 @@ def race(model: MemoryModel, texts: list[Batch], steps: int) -> None:
         read_losses(model, states, places.targets)
 
     def estimated(batch: Batch) -> None:
-        sums.begin(torch.arange(len(batch.examples)))
-        estimator.run(batch, sums.add)
+        for chunk in batch.chunks(model):
+            sums.begin(torch.arange(len(chunk.examples)))
+            estimator.run(chunk, sums.add)
 
     for number, batch in enumerate(texts):
         times = seconds(model, lambda: losses(batch)), seconds(model, lambda: estimated(batch))  # noqa: B023
@@ -81,11 +82,11 @@ def measure(model: MemoryModel, texts: list[Batch], memories: int, tokens: int) 
     sizes = [np.random.default_rng(layer).random(count) for layer, count in enumerate(model.memories)]
     exact = Exact(select(sizes, memories, 0), Baselines(), BOS, 1, tokens)
     state: dict[str, torch.Tensor] = {}
-    taken = seconds(model, lambda: state.update(exact(model, texts)))
+    duration = seconds(model, lambda: state.update(exact(model, texts)))
     _, runs, layer_passes, plain = state["counts"].tolist()
     length = np.mean([batch.tokens.shape[1] for batch in texts])
     print(
-        f"exact effects: {runs:,} runs of texts of {length:.0f} tokens in {taken:.1f} s, {runs / taken:,.0f} a second; "
+        f"exact effects: {runs:,} runs of texts of {length:.0f} tokens in {duration:.1f} s, {runs / duration:,.0f} a second; "
         f"{layer_passes / plain:.3f} of the layer passes that they take without sharing"
     )
 

@@ -75,8 +75,8 @@ class DirectPath:
         ff, scales = self._model.layer(layer), self.scales(layer)
         along = value_directions(ff, directions=self._directions.flatten(0, 1), scales=scales.repeat(3))
         values = part.values()
-        products = along.to(values.device, torch.promote_types(values.dtype, torch.float32)) @ values.T.float()
-        held, loss, logit = products.unflatten(0, (3, -1))
+        products = along.to(values) @ values.T  # in the model's precision, like its own products
+        held, loss, logit = products.float().unflatten(0, (3, -1))
         return Products(held, loss - held, logit)
 
     @torch.no_grad()

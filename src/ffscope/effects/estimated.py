@@ -11,7 +11,7 @@ from ffscope.axes import Array
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator
 from ffscope.effects.sums import State, Sums, listed
-from ffscope.effects.texts import Batch
+from ffscope.effects.texts import Batch, differentiable
 from ffscope.models.info import ModelInfo
 from ffscope.models.memory_model import MemoryModel
 
@@ -32,7 +32,7 @@ class Estimate:
         """The sums of every quantity of all memories."""
         sums = Sums(model.memories, model.device)
         estimator = Estimator(model, self.baselines, bos=self.bos, steps=self.steps)
-        for batch in batches:
+        for batch in differentiable(model, batches):
             sums.begin(batch.places(model).rows.new_tensor(batch.examples))
             estimator.run(batch, sums.add)
         return sums.state()

@@ -11,7 +11,7 @@ from ffscope.axes import Array
 from ffscope.effects.ablation import Ablation, Chosen
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator, Quantity
-from ffscope.effects.texts import Batch
+from ffscope.effects.texts import Batch, differentiable
 from ffscope.models.memory_model import MemoryModel
 
 KINDS = ("strongest", "weakest", "random")
@@ -65,7 +65,7 @@ class Exact:
     def __call__(self, model: MemoryModel, batches: list[Batch]) -> State:
         """The sums of the estimates, of the exact effects, and of their squares and products."""
         state: State = {}
-        for batch in batches:
+        for batch in differentiable(model, batches):
             for name, tensor in self._of_batch(model, batch).items():
                 state[name] = tensor.cpu() + state.get(name, 0)
         return state

@@ -46,7 +46,7 @@ class Sums:
         self._seen.add(quantity)
         self._sums[quantity][at] += numbers.sum(0, dtype=torch.float64)
         if quantity in _SQUARES:
-            self._sums[f"{quantity}_square"][at] += numbers.double().square().sum(0)
+            self._sums[f"{quantity}_square"][at] += numbers.square().sum(0, dtype=torch.float64)
         if quantity in _SIZES:
             self._sums[f"{quantity}_size"][at] += numbers.abs().sum(0, dtype=torch.float64)
         if quantity == "effect":  # the loss rises where the memory helped

@@ -1,6 +1,6 @@
 """The examples of a study as texts whose loss is defined: each with the position and the token that the model should predict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,9 @@ from ffscope.search.example_pass import Examples
 from ffscope.search.passes import by_length, sentence_inputs
 from ffscope.study.folder import Study
 
-_GRAPH = 2**31  # bytes that a pass may keep until it is differentiated
+_GRAPH, _GRAPH_ON_GPU = 2**31, 2**34  # bytes that a pass may keep until it is differentiated
+_FREE = 1 / 4  # the share of a GPU's free memory that it may take
+_ATTENTION = 2**17  # texts × heads: the backward kernels of attention have workspaces that are indexed with 32 bits
 
 Text = tuple[Array, int, int]
 """Tokens, the position after which to predict, and the token to predict; -1 if it is not known."""
@@ -40,6 +42,16 @@ class Batch(NamedTuple):
     positions: Array
     targets: Array
 
+    def chunks(self, model: MemoryModel) -> list["Batch"]:
+        """The same, a few texts at a time: as many as can be differentiated at once where the model is."""
+        length = self.tokens.shape[1] + 1
+        texts = _graph_bytes(model.device) // (length * _bytes_per_token(model))
+        config = model.model.config.get_text_config()
+        texts = max(1, min(texts, _ATTENTION // getattr(config, "num_attention_heads", 64)))
+        return [
+            Batch(*(array[start : start + texts] for array in self)) for start in range(0, len(self.examples), texts)
+        ]
+
     def inputs(self, model: MemoryModel, bos: int | None) -> Inputs:
         """The texts as inputs of a model."""
         return sentence_inputs(model, self.tokens, bos)
@@ -50,13 +62,13 @@ class Batch(NamedTuple):
         return Places(torch.arange(len(positions), device=model.device), positions, targets)
 
 
-def example_batches(
-    study: Study, model: ModelInfo, examples: Examples, numbers: Array | None = None, *, graph: bool = True
-) -> list[Batch]:
-    """All examples or some, in batches of one length; those without a token to predict are left out.
+def differentiable(model: MemoryModel, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same examples in batches that are small enough to be differentiated where the model is."""
+    return (chunk for batch in batches for chunk in batch.chunks(model))
 
-    With `graph`, a batch is small enough to be differentiated.
-    """
+
+def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers: Array | None = None) -> list[Batch]:
+    """All examples or some, in batches of one length; those without a token to predict are left out."""
     numbers = np.arange(len(examples)) if numbers is None else np.sort(numbers)
     make_text = (
         _masked(model, examples) if _is_masked(model) else _prefix(model, examples, _next_tokens(study, examples))
@@ -65,12 +77,18 @@ def example_batches(
     known = np.array([target >= 0 for _, _, target in texts], dtype=bool)
     texts, numbers = [text for text, keep in zip(texts, known, strict=True) if keep], numbers[known]
     lengths = np.array([len(tokens) for tokens, _, _ in texts], dtype=np.int64)
-    most = study.settings["batch_tokens"]
-    tokens = min(most, _GRAPH // _bytes_per_token(model)) if graph else most
+    tokens = study.settings["batch_tokens"]
     return [_batch(numbers, texts, chosen) for chosen in by_length(lengths, tokens=tokens, rows=len(texts))]
 
 
-def _bytes_per_token(model: ModelInfo) -> int:
+def _graph_bytes(device: torch.device) -> int:
+    """How many bytes a pass may keep on a device."""
+    if device.type != "cuda":
+        return _GRAPH
+    return min(_GRAPH_ON_GPU, int(torch.cuda.mem_get_info(device)[0] * _FREE))
+
+
+def _bytes_per_token(model: MemoryModel) -> int:
     """Roughly what a pass keeps per token until it is differentiated."""
     return model.dtype.itemsize * sum(5 * memories + 16 * model.hidden for memories in model.memories)
 
