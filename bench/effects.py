@@ -30,12 +30,12 @@ BOS = 0
 def batches(vocab: int, count: int, tokens: int) -> list[Batch]:
     """Batches of texts of one length each."""
     generator = np.random.default_rng(0)
-    made = []
+    result = []
     for length in generator.integers(2, 61, size=count).tolist():
         rows = max(1, tokens // length)
         texts, targets = generator.integers(1, vocab, size=(rows, length)), generator.integers(1, vocab, size=rows)
-        made.append(Batch(np.arange(rows), texts, np.full(rows, -1), targets))
-    return made
+        result.append(Batch(np.arange(rows), texts, np.full(rows, -1), targets))
+    return result
 
 
 def seconds(model: MemoryModel, function: object) -> float:
@@ -63,6 +63,7 @@ def race(model: MemoryModel, texts: list[Batch], steps: int) -> None:
         for chunk in batch.chunks(model):
             sums.begin(torch.arange(len(chunk.examples)))
             estimator.run(chunk, sums.add)
+            sums.end()
 
     for number, batch in enumerate(texts):
         times = seconds(model, lambda: losses(batch)), seconds(model, lambda: estimated(batch))  # noqa: B023
@@ -106,8 +107,8 @@ def main() -> None:
         model = ffscope.load(options.model, options.device, options.dtype)
     else:
         torch.manual_seed(0)
-        made = make_model(options.shape, 16384).to(options.device, getattr(torch, options.dtype))
-        model = make_memory_model(made, None)
+        network = make_model(options.shape, 16384).to(options.device, getattr(torch, options.dtype))
+        model = make_memory_model(network, None)
     texts = batches(model.vocab or 1, options.batches, options.tokens)
     race(model, texts, options.steps)
     if options.memories:

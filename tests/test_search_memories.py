@@ -58,6 +58,13 @@ def _plain(folder):
             "norm": values[key]["norm"],
             **{name: known.get(name) for name in ("agrees", "next_rank", "precision")},
         }
+    others = {
+        "effects": ("effect", "effect_size", "direct"),
+        "types": ("mutual_information", "kurtosis", "skew", "frequency_correlation"),
+    }
+    for name, measures in others.items():
+        for row in results.table(name).to_pylist():
+            memories[row["layer"], row["memory"]] |= {measure: row[measure] for measure in measures}
     for row in results.triggers().to_pylist():
         memories[row["layer"], row["memory"]]["prefixes"].append(row["prefix"])
     for row in results.patterns().to_pylist():
@@ -188,7 +195,7 @@ def test_by_the_range_of_any_measure(study, tables, measure):
         for name, memory in plain(study).items()
     }
     some = sorted(number for number in numbers.values() if number is not None)
-    low, high = some[len(some) // 4], some[3 * len(some) // 4]
+    low, high = (some[len(some) // 4], some[3 * len(some) // 4]) if some else (0.0, 1.0)
     for bounds, holds in {
         f"{low!r}..": lambda number: number >= low,
         f"..{high!r}": lambda number: number <= high,

@@ -35,6 +35,7 @@ class Estimate:
         for batch in differentiable(model, batches):
             sums.begin(batch.places(model).rows.new_tensor(batch.examples))
             estimator.run(batch, sums.add)
+            sums.end()
         return sums.state()
 
 

@@ -18,8 +18,8 @@ from ffscope.search.example_pass import Examples
 from ffscope.search.passes import by_length, sentence_inputs
 from ffscope.study.folder import Study
 
-_GRAPH, _GRAPH_ON_GPU = 2**31, 2**34  # bytes that a pass may keep until it is differentiated
-_FREE = 1 / 4  # the share of a GPU's free memory that it may take
+_GRAPH, _GRAPH_ON_GPU = 2**31, 2**35  # bytes that a pass may keep until it is differentiated
+_FREE = 1 / 3  # the share of a GPU's free memory that it may take
 _ATTENTION = 2**17  # texts × heads: the backward kernels of attention have workspaces that are indexed with 32 bits
 
 Text = tuple[Array, int, int]
@@ -90,7 +90,8 @@ def _graph_bytes(device: torch.device) -> int:
 
 def _bytes_per_token(model: MemoryModel) -> int:
     """Roughly what a pass keeps per token until it is differentiated."""
-    return model.dtype.itemsize * sum(5 * memories + 16 * model.hidden for memories in model.memories)
+    wide = 5 if model.gated else 3  # tensors of the width of the memories, and 11 of that of the residual; measured
+    return model.dtype.itemsize * sum(wide * memories + 11 * model.hidden for memories in model.memories)
 
 
 def _batch(numbers: Array, texts: list[Text], chosen: Array) -> Batch:
