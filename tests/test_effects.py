@@ -212,6 +212,7 @@ def test_tables_are_means_over_the_examples_of_a_plain_model(name, corpus, token
         place = row["layer"], row["memory"]
         changes = [texts.loss_without([place], n) - intact[n] for n in sample]
         assert row["effect"] == near(np.mean(changes), abs=1e-6)
+        assert row["effect_size"] == near(np.mean(np.abs(changes)), abs=1e-6)
         assert row["effect_square"] == near(np.mean(np.square(changes)), abs=1e-7)
         assert row["estimate"] == near(by_layer[place[0]][sample, place[1]].mean(), abs=1e-6)
 

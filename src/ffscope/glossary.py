@@ -15,5 +15,6 @@ GLOSSARY = {
     "example": "A held-out prefix, not part of the searched text, at which a layer's prediction is examined.",
     "pattern": "What several triggers of a memory have in common: shallow (a word, an ending) or semantic (a topic).",
     "agreement": "A value agrees with a trigger if the value's top token is the token that follows the trigger.",
+    "effect": "How much the loss rises (nats) when a memory is taken away, its coefficient set to 0; below 0 the loss falls.",
     "dead": "A memory that fired on none of the searched prefixes.",
 }

@@ -1,5 +1,6 @@
 """What the model would lose without each memory: estimates for all, exact effects of some, and of whole groups."""
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from ffscope.axes import Array
 from ffscope.effects.baseline import Baselines, read_baselines
@@ -25,6 +27,8 @@ from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.resumable import ResumableFolder
 from ffscope.study.schemas import SCHEMAS
+
+logger = logging.getLogger(__name__)
 
 
 def run(work: Work) -> None:
@@ -70,6 +74,12 @@ class _Effects:
         """Measure the effects of some memories, and write exact_effects.parquet; returns the counts of passes for study.json."""
         options, model = self.options, self.model
         selection = select(_by_layer(estimated["effect_size"], model.memories), options.effect_memories, self.seed)
+        if len(selection) and model.dtype in (torch.bfloat16, torch.float16):
+            logger.warning(
+                "This study's model computes in %s. Rounding changes its loss by more than most single memories do, so their "
+                "measured effects are mostly noise; for exact ones, make the study with --dtype float32.",
+                str(model.dtype).removeprefix("torch."),
+            )
         if not len(selection):
             _write(self.study, "exact_effects.parquet", {name: [] for name in SCHEMAS["exact_effects.parquet"].names})
             return {}
@@ -140,7 +150,15 @@ def _exact_columns(state: State, selection: Selection) -> dict[str, Any]:
     count = int(state["counts"][0])
     low, high = mean_interval(state["effect"], state["effect_square"], count)
     layers = selection.memories
-    means = ("estimate", "estimate_square", "effect_square", "product", "prediction_estimate", "prediction")
+    means = (
+        "effect_size",
+        "estimate",
+        "estimate_square",
+        "effect_square",
+        "product",
+        "prediction_estimate",
+        "prediction",
+    )
     return {
         "layer": np.repeat(list(layers), [len(memories) for memories in layers.values()]),
         "memory": np.concatenate(list(layers.values())),

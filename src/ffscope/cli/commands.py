@@ -172,7 +172,8 @@ def demo(
         )
     model = "smollm2-135m"
     small = (
-        "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5 --pattern-triggers 10"
+        "--sentences 300 --minutes 1.5 --examples 200 --mutation-memories 2 --mutation-triggers 5 --pattern-triggers 10 "
+        "--effect-memories 3 --exact-examples 4 --group-examples 10 --least 20"
     )
     study = f"run {model} --corpus vital-articles --out {shlex.quote(str(out_))} {small}"
     for line in (f'trace {model} "The capital of France is" --layers 24-29', study):

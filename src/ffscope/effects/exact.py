@@ -85,6 +85,7 @@ class Exact:
             "estimate_square": estimate.square().sum(0),
             "effect": exact.sum(0),
             "effect_square": exact.square().sum(0),
+            "effect_size": exact.abs().sum(0),
             "product": (exact * estimate).sum(0),
             "prediction_estimate": estimates["prediction"].double().sum(0),
             "prediction": prediction.sum(0),

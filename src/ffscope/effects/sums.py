@@ -46,11 +46,12 @@ class Sums:
         start = self._starts[layer]
         at = slice(start + memories.start, start + memories.stop)
         self._seen.add(quantity)
-        self._sums[quantity][at] += numbers.sum(0, dtype=torch.float64)
+        # In float32 within a batch: in float64, torch would first copy all numbers.
+        self._sums[quantity][at] += numbers.sum(0)
         if quantity in _SQUARES:
-            self._sums[f"{quantity}_square"][at] += numbers.square().sum(0, dtype=torch.float64)
+            self._sums[f"{quantity}_square"][at] += numbers.square().sum(0)
         if quantity in _SIZES:
-            self._sums[f"{quantity}_size"][at] += numbers.abs().sum(0, dtype=torch.float64)
+            self._sums[f"{quantity}_size"][at] += torch.linalg.vector_norm(numbers, ord=1, dim=0)
         if quantity == "effect":
             self._effects[:, at] = numbers
 

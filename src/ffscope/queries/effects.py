@@ -64,7 +64,7 @@ def scored_memories(tables: Tables) -> dict[str, Array]:
     values = ("v.norm", "LEFT JOIN values v USING (layer, memory)") if tables.has("values") else ("NULL", "")
     return tables.arrays(
         f"""
-        SELECT layer, memory, x.selected, sqrt(x.effect_square) AS exact_size, e.effect_size, e.contribution, e.loss_gradient,
+        SELECT layer, memory, x.selected, x.effect_size AS exact_size, e.effect_size, e.contribution, e.loss_gradient,
             m.fired / greatest(m.seen, 1) AS fires, {values[0]}::DOUBLE AS norm
         FROM exact_effects x JOIN effects e USING (layer, memory) LEFT JOIN memories m USING (layer, memory) {values[1]}
         ORDER BY layer, memory

@@ -9,7 +9,7 @@ from ffscope.queries.effects import described_memories
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
 
-_KINDS = {"pattern": "with a pattern / without", "agrees": "value agrees with its trigger / does not"}
+_KINDS = {"pattern": "pattern / none", "agrees": "agreement / none"}
 _AXIS = "ratio of mean effects"
 
 
@@ -25,7 +25,8 @@ def _series(source: Source) -> Entry | None:
         rows = np.stack([flags, columns["effect_size"].astype(np.float64), columns["relative"].astype(np.float64)], 1)
         measures = [source.statistic(rows[known & (columns["layer"] == layer)], _ratio) for layer in layers]
         series[label] = {name: [measure[name] for measure in measures] for name in ("value", "low", "high")}
-        overall[kind] = {**source.statistic(rows[known][:, [0, 2]], _ratio), "share": float(flags[known].mean())}
+        counts = {"with": int(flags[known].sum()), "without": int((1 - flags[known]).sum())}
+        overall[kind] = {**source.statistic(rows[known][:, [0, 2]], _ratio), **counts}
     return {"layer": layers.tolist(), "series": series, "overall": overall} if series else None
 
 
@@ -53,8 +54,8 @@ def _sentence(entry: Entry) -> str:
         subject = "with a pattern" if kind == "pattern" else "whose value agrees with the top trigger"
         if row["value"] is not None:
             parts.append(
-                f"Relative to the mean of their layer, effects of memories {subject} are {row['value']:.2f} times those of the "
-                f"others (95 % interval {row['low']:.2f} to {row['high']:.2f})."
+                f"Relative to the mean of their layer, effects of the {row['with']:,} memories {subject} are {row['value']:.2f} "
+                f"times those of the {row['without']:,} others that fire (95 % interval {row['low']:.2f} to {row['high']:.2f})."
             )
     return " ".join(parts) or "No layer has memories of both kinds."
 
@@ -91,5 +92,8 @@ FIGURE = Figure(
     ),
     sentence=_sentence,
     findings=_findings,
-    labels={label: label for label in _KINDS.values()},
+    labels={
+        _KINDS["pattern"]: "memories with a pattern, divided by those without",
+        _KINDS["agrees"]: "memories whose value agrees with the top trigger, divided by those whose value does not",
+    },
 )

@@ -84,7 +84,7 @@ FIGURE = Figure(
     series=_series,
     chart=_chart,
     how_to_read=(
-        "Point: rank correlation of a score with the measured size of the effect on the loss (root mean square over the examples), "
+        "Point: rank correlation of a score with the measured size of the effect on the loss (mean absolute change), "
         "over memories selected at random. Line: 95 % interval over memories."
     ),
     sentence=_sentence,

@@ -96,6 +96,7 @@ _EXACT = Table(
         Column("effect", REAL, "measured mean change of the loss"),
         Column("effect_low", REAL),
         Column("effect_high", REAL),
+        Column("effect_size", REAL, "mean absolute"),
         Column("estimate", REAL, "at the same examples"),
         Column("prediction", REAL, "measured change of the predicted token's log-probability"),
         Column("prediction_estimate", REAL),

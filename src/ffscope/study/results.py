@@ -91,6 +91,14 @@ class Results:
         """The patterns found by ffscope and by language models; those of people are in `annotations`."""
         return self.table("patterns", memory)
 
+    def effects(self, memory: str | None = None) -> pa.Table:
+        """What the model would lose without each memory, as estimated; "exact_effects" and "effect_groups" are tables too."""
+        return self.table("effects", memory)
+
+    def types(self, memory: str | None = None) -> pa.Table:
+        """The types of memories by published definitions."""
+        return self.table("types", memory)
+
     def annotations(self) -> list[Annotation]:
         """The patterns that people wrote: the latest of each person for each memory."""
         return read(self.study)
