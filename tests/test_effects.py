@@ -12,7 +12,7 @@ from ffscope.effects.ablation import Ablation, Chosen
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator
 from ffscope.effects.texts import Batch
-from ffscope.errors import GradientError, InputError, LensError, StudyError
+from ffscope.errors import GradientError, InputError, LensError
 from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -456,5 +456,5 @@ def test_the_mean_needs_every_memory(corpus, tokenizer, tmp_path):
     model = memory_model(PlainModel("gpt2"), tokenizer)
     search = SearchOptions(top=4, memories="0-9")
     study = triggers(model, CorpusOptions(str(corpus), max_tokens=10), tmp_path / "study", search=search)
-    with pytest.raises(StudyError, match="this study searched 30 of 66"):
+    with pytest.raises(GradientError, match="this study searched 30 of 66"):
         analyse("effects", model, study.folder, baseline="mean", **OPTIONS)

@@ -52,6 +52,8 @@ FIGURES = {
     "residual_probability": 10,
     "cases": 11,
 }
+# Those that the paper does not have.
+UNNUMBERED = ("effect_concentration", "effect_estimate", "effect_scores", "effect_kinds", "effect_groups", "types")
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +234,8 @@ def test_a_summary_is_the_same_every_time(study, summary):
 
 def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
     drawn = draw_all(summary)
-    assert [figure.name for figure in drawn] == list(FIGURES)
-    for name in FIGURES:
+    assert [figure.name for figure in drawn] == [*FIGURES, *UNNUMBERED]
+    for name in (*FIGURES, *UNNUMBERED):
         files = {form: study.path(f"figures/{name}.{form}").read_bytes() for form in FORMS}
         png, svg, pdf, html, spec = files.values()
         assert list(files) == ["png", "svg", "pdf", "html", "json"]
@@ -242,7 +244,7 @@ def test_figures_are_saved_in_every_form_and_need_no_network(study, summary):
         assert json.loads(spec) == draw(name, summary).spec
         assert svg.startswith(b"<svg")
         assert not re.search(rb'(src|href)\s*=\s*"(https?:)?//', html)
-        assert b"layer" in svg or name == "agreement_by_probability"
+        assert b"layer" in svg or name in ("agreement_by_probability", "effect_scores", "effect_groups")
 
 
 def test_a_figure_draws_itself_in_a_notebook(summary):
@@ -273,7 +275,7 @@ def test_the_report_is_one_page_that_runs_nothing_and_fetches_nothing(study):
     text = study.path("report.html").read_text()
     page = Page()
     page.feed(text)
-    assert page.tags["img"] == len(FIGURES)
+    assert page.tags["img"] == len(FIGURES) + len(UNNUMBERED)
     assert not {"script", "link", "iframe", "object", "i"} & set(page.tags) - {"i"}
     assert page.tags["i"] == 1  # the paper's title, not the model's name
     assert not [name for name, _ in page.attributes if name.startswith("on")]
@@ -289,13 +291,13 @@ def test_the_report_is_one_page_that_runs_nothing_and_fetches_nothing(study):
 def test_the_report_says_what_each_figure_shows(study, summary):
     page = Page()
     page.feed(study.path("report.html").read_text())
-    for name in FIGURES:
+    for name in (*FIGURES, *UNNUMBERED):
         assert sentence(name, summary) in page.text
     for row in findings(summary):
         assert all(vars(row).values())
         for cell in vars(row).values():
             assert cell in page.text
-    assert len(findings(summary)) == 9
+    assert len(findings(summary)) == 16
     assert reproduce(public(study)) in page.text
 
 
@@ -502,7 +504,7 @@ def test_a_row_from_another_package_is_all_that_a_figure_or_a_table_needs(study,
     assert drawn._repr_mimebundle_()["text/plain"] == "Positive <memories>"
     assert "stated in the paper" not in json.dumps(drawn.spec)
     assert json.loads((folder / "figures" / "positive.json").read_text()) == drawn.spec
-    assert [figure.name for figure in draw_all(summary)] == [*FIGURES, "positive"]
+    assert [figure.name for figure in draw_all(summary)] == [*FIGURES, *UNNUMBERED, "positive"]
     assert findings(summary)[-1] == Finding("Positive memories", "<some>", "none", "more")
     page = (folder / "report.html").read_text()
     assert ">&lt;some&gt;</td>" in page

@@ -424,7 +424,7 @@ def test_the_figure_and_the_examples_show_the_planted_memories(planted):
     assert examples["n-gram detector", f"L0.{BIGRAM}"]["tokens"] == "a b"
     assert examples["promoter", f"L0.{PROMOTER}"]["tokens"].startswith("e | ")
     assert examples["suppressor", f"L0.{SUPPRESSOR}"]["tokens"].startswith("f | ")
-    assert examples["entropy", f"L0.{ENTROPY}"]["quantity"] == "0.9 of its effect runs through the final norm"
+    assert examples["entropy", f"L0.{ENTROPY}"]["quantity"] == "90 % of its effect runs through the final norm"
     assert shown.startswith("The clearest examples of 8 types, up to 5 of each: 8 memories.")
 
 

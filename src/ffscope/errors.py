@@ -5,7 +5,7 @@ FfscopeError
 ├── LayoutError       a model whose feed-forward layers cannot be read as memories
 ├── ProofError        a model that was read, but fails an identity
 ├── LensError         a lens that does not exist or that this model does not support
-├── GradientError     a model that cannot be differentiated, or whose loss is not defined
+├── GradientError     effects that are not defined: of a model without a gradient, loss or baseline
 ├── MemoryNameError   a name that is malformed or not in the model
 ├── InputError        an option, text or token ids that are not accepted
 ├── CorpusError       a corpus that cannot be found or read
@@ -47,7 +47,7 @@ class LensError(FfscopeError):
 
 
 class GradientError(FfscopeError):
-    """A model that cannot be differentiated, or whose loss at an example is not defined."""
+    """Effects that are not defined: the model cannot be differentiated, or there is no loss or no baseline."""
 
 
 class MemoryNameError(FfscopeError):

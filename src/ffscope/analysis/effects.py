@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
@@ -14,10 +15,10 @@ from ffscope.axes import Array
 from ffscope.effects.baseline import Baselines, read_baselines
 from ffscope.effects.estimated import Estimate, effect_columns, mean_interval
 from ffscope.effects.exact import Exact, Selection, select
-from ffscope.effects.groups import WithoutGroups, make_groups, smallest
+from ffscope.effects.groups import WithoutGroups, digest_of, make_groups, smallest
 from ffscope.effects.shards import State, added, summed
 from ffscope.effects.sums import merge_states
-from ffscope.effects.texts import Batch, example_batches
+from ffscope.effects.texts import Batch, example_batches, is_masked
 from ffscope.errors import CorpusError, LensError
 from ffscope.options.analysis import ExampleOptions
 from ffscope.search.example_pass import Examples, draw_examples
@@ -42,8 +43,9 @@ def run(work: Work) -> None:
     start = time.perf_counter()
     effects = _Effects(work, settings)
     estimated = effects.estimate()
-    entries = {**effects.measure(estimated), **effects.take_groups_away(estimated)}
-    study.finish("effects", settings, seconds=time.perf_counter() - start, scored=effects.count, **entries)
+    entries: dict[str, Any] = {"scored": effects.count, "masked": is_masked(work.info)}
+    entries |= {**effects.measure(estimated), **effects.take_groups_away(estimated)}
+    study.finish("effects", settings, seconds=time.perf_counter() - start, **entries)
     effects.folder.drop()
 
 
@@ -86,7 +88,9 @@ class _Effects:
         tokens = self.study.settings["batch_tokens"]
         function = Exact(selection, self.baselines, self.bos, options.steps, tokens)
         batches = self._batches(options.exact_examples)
-        state = summed(self.work, self.folder, "exact effects", function, batches, merge=added)
+        state = summed(
+            self.work, self.folder, "exact effects", function, batches, merge=added, depends=selection.digest
+        )
         _write(self.study, "exact_effects.parquet", _exact_columns(state, selection))
         names = ("exact_examples_used", "ablations", "layer_passes", "layer_passes_without_sharing")
         return dict(zip(names, state["counts"].tolist(), strict=True))
@@ -96,7 +100,9 @@ class _Effects:
         groups = make_groups(dict(self._groups(estimated)), self.model.memories, self.seed)
         function = WithoutGroups(tuple(groups), self.baselines, self.bos)
         batches = self._batches(self.options.group_examples)
-        state = summed(self.work, self.folder, "effects of groups", function, batches, merge=added)
+        state = summed(
+            self.work, self.folder, "effects of groups", function, batches, merge=added, depends=digest_of(groups)
+        )
         count = int(state["count"])
         low, high = mean_interval(state["effect"], state["effect_square"], count)
         columns = {
@@ -123,7 +129,7 @@ class _Effects:
             return chosen
 
         memories = pq.read_table(self.study.path("memories.parquet"), columns=["layer", "memory", "maximum"])
-        yield "dead", mask(memories.filter(pa.compute.less_equal(memories["maximum"], 0)))
+        yield "dead", mask(memories.filter(pc.less_equal(memories["maximum"], 0)))
         sizes = estimated["effect_size"]
         for percent in self.options.percentages:
             yield f"least important {percent:g} %", smallest(sizes, percent / 100)
@@ -135,10 +141,11 @@ class _Effects:
 
     def _batches(self, count: int | None) -> list[Batch]:
         """All examples, or a random sample of `count`, in batches."""
-        numbers = np.arange(len(self.examples))
         if count is not None:
-            numbers = np.random.default_rng([self.seed, *b"exact"]).permutation(numbers)[:count]
-        batches = example_batches(self.study, self.model, self.examples, numbers)
+            known = np.sort(np.concatenate([batch.examples for batch in self.batches]))
+            sample = np.random.default_rng([self.seed, *b"exact"]).permutation(known)[:count]
+            return example_batches(self.study, self.model, self.examples, sample)
+        batches = example_batches(self.study, self.model, self.examples)
         if not batches:
             raise CorpusError(
                 "No example has a token to predict, so none has a loss. Use more held-out text (--held-out FILE)."

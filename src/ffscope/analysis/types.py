@@ -116,6 +116,7 @@ def shards(work: Work) -> Shards:
             "position_sentences": None if window is None else window.sentences,
             "effects": study.has("effects"),
         },
+        depends={"effects": study.has("effects")},
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Array, Float
-from ffscope.errors import StudyError
+from ffscope.errors import GradientError
 from ffscope.models.info import ModelInfo
 from ffscope.study.folder import Study
 
@@ -37,7 +37,7 @@ def read_baselines(study: Study, model: ModelInfo, name: str) -> Baselines:
         return Baselines()
     table = pq.read_table(study.path("memories.parquet"), columns=["layer", "memory", "mean"])
     if len(table) < sum(model.memories):
-        raise StudyError(
+        raise GradientError(
             f"--baseline mean needs the mean coefficient of every memory, and this study searched {len(table):,} of "
             f"{sum(model.memories):,}. Use --baseline zero, or make a study of all memories."
         )

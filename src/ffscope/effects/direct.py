@@ -54,7 +54,8 @@ class DirectPath:
     def _keeper(self, rows: dict[int, Tensor], layer: int) -> Callable[[Tensor], None]:
         def keep(tensor: Tensor) -> None:
             shaped = tensor.detach().reshape(len(self._places.rows), -1, tensor.shape[-1])
-            rows[layer] = shaped[self._places.rows, self._places.positions].clone()
+            at = (index.to(tensor.device) for index in (self._places.rows, self._places.positions))
+            rows[layer] = shaped[tuple(at)].to(self._model.device)
 
         return keep
 
@@ -86,7 +87,7 @@ class DirectPath:
         if layer not in self._updates:
             return torch.ones(len(self._places.rows), dtype=torch.float64, device=self._model.device)
         update, into_post = self._updates[layer] * ff.scale, self._into_post[layer]
-        return post_scales(self._model, ff, update=update, into_post=into_post)
+        return post_scales(self._model, ff, update=update, into_post=into_post).to(self._model.device)
 
 
 def value_norms(model: MemoryModel, layer: int, part: Part) -> Float[Tensor, "memory"]:

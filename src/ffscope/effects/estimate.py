@@ -1,7 +1,7 @@
 """Effects of all memories at once, to first order: what is taken away from each coefficient, times the gradient."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal
 
 import torch
@@ -117,14 +117,19 @@ class Estimator:
     ) -> Float[Tensor, "n memory"]:
         """To first order, what changes when each memory is taken away."""
         if self.baselines.are_zero:
-            return (coefficients * gradient).sum(1).neg()
-        return (self.taken_away(layer, part, coefficients) * gradient).sum(1)
+            return (coefficients * gradient).sum(1, dtype=_at_least_float32(gradient)).neg()
+        change = self.taken_away(layer, part, coefficients) * gradient
+        return change.sum(1, dtype=_at_least_float32(gradient))
 
     def norms(self, layer: int, part: Part) -> Float[Tensor, "memory"]:
         """The norms of a part's values."""
         if part not in self._norms:
             self._norms[part] = value_norms(self.model, layer, part)
         return self._norms[part]
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 class _Observer:
@@ -141,7 +146,8 @@ class _Observer:
             self._add(self.quantity, layer, memories, estimator.change(layer, part, coefficients, gradient))
         if self.quantity == "effect":
             self._add("gradient", layer, memories, torch.linalg.vector_norm(gradient, ord=1, dim=1))
-            here = coefficients[self._places.rows, self._places.positions].float()
+            at = (index.to(coefficients.device) for index in (self._places.rows, self._places.positions))
+            here = coefficients[tuple(at)].float()
             self._add_here(layer, part, memories, here)
 
     def _add_here(self, layer: int, part: Part, memories: slice, coefficients: Float[Tensor, "n memory"]) -> None:
@@ -149,12 +155,12 @@ class _Observer:
         estimator = self._estimator
         self._add("fires", layer, memories, (coefficients > 0).float())
         sizes = coefficients.abs() * estimator.norms(layer, part).to(coefficients)
-        if self.direct is None:
-            self._add("contribution", layer, memories, sizes)
-            return
-        scales = self.direct.scales(layer).abs().to(coefficients)
-        self._add("contribution", layer, memories, sizes * scales[:, None])
-        products = self.direct.products(layer, part)
+        products = None
+        if self.direct is not None:
+            with suppress(LensError):  # a norm after the layer that does more than scale
+                sizes = sizes * self.direct.scales(layer).abs().to(coefficients)[:, None]
+                products = self.direct.products(layer, part)
+        self._add("contribution", layer, memories, sizes)
         if products is not None:
             change = estimator.taken_away(layer, part, coefficients)
             self._add("direct", layer, memories, change * products.held.to(change))

@@ -28,9 +28,14 @@ class Selection:
     def __len__(self) -> int:
         return sum(map(len, self.memories.values()))
 
+    @property
+    def digest(self) -> bytes:
+        """Which memories these are, as bytes."""
+        return b"".join(memories.tobytes() for memories in self.memories.values())
+
 
 def select(sizes: Sequence[Array], count: int, seed: int) -> Selection:
-    """A third of `count` memories of each layer with the largest effects, a third with the smallest above 0, a third at random."""
+    """Of each layer `count` memories: a third with the largest effects, a third with the smallest above 0, the rest at random."""
     rows = {layer: _select(row, count, seed, layer) for layer, row in enumerate(sizes)} if count else {}
     return Selection(
         {layer: np.array(list(row), dtype=np.int64) for layer, row in rows.items()},
@@ -42,13 +47,12 @@ def _select(sizes: Array, count: int, seed: int, layer: int) -> dict[int, str]:
     """The selected memories of one layer, in order, each with its kind."""
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] > 0]
-    third = -(-count // 3)
+    third = count // 3
     shuffled = np.random.default_rng([seed, *b"effects", layer]).permutation(len(sizes))
     chosen: dict[int, str] = {}
-    for kind, candidates in zip(KINDS, (order, order[::-1], shuffled), strict=True):
-        fresh = (int(memory) for memory in candidates if int(memory) not in chosen)
-        room = min(third, count - len(chosen))
-        chosen |= {memory: kind for _, memory in zip(range(room), fresh, strict=False)}
+    for kind, candidates, room in zip(KINDS, (order, order[::-1], shuffled), (third, third, count), strict=True):
+        fresh = [int(memory) for memory in candidates if int(memory) not in chosen]
+        chosen |= dict.fromkeys(fresh[: min(room, count - len(chosen))], kind)
     return dict(sorted(chosen.items()))
 
 

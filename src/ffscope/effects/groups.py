@@ -46,6 +46,11 @@ def make_groups(named: dict[str, Array], memories: Sequence[int], seed: int) -> 
     return groups
 
 
+def digest_of(groups: Sequence[Group]) -> bytes:
+    """Which groups these are, as bytes."""
+    return b"".join(group.name.encode() + np.packbits(np.concatenate(group.members)).tobytes() for group in groups)
+
+
 def smallest(sizes: Array, share: float) -> Array:
     """Whether each is in this share of the smallest; of equal ones the first."""
     mask = np.zeros(len(sizes), dtype=bool)

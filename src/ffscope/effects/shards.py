@@ -1,6 +1,7 @@
 """Sums over examples that an engine computes in a fixed number of shards. Finished shards are kept, so that the stage resumes."""
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,15 @@ def summed(
     batches: Sequence[Batch],
     *,
     merge: Callable[[State, State], State],
+    depends: bytes = b"",
 ) -> State:
-    """The merged states that f(model, some batches) returns. They are merged in order, whatever the order they are computed in."""
+    """The merged states that f(model, some batches) returns. They are merged in order, whatever the order they are computed in.
+
+    `depends` is what the states depend on besides the stage's options: finished shards of another one are not used.
+    """
     shards = [list(batches[number::SHARDS]) for number in range(min(SHARDS, len(batches)))]
-    files = {f"{name.replace(' ', '-')}-{number:02}.safetensors": number for number in range(len(shards))}
+    stem = f"{name.replace(' ', '-')}-{sha256(depends).hexdigest()[:12]}"
+    files = {f"{stem}-{number:02}.safetensors": number for number in range(len(shards))}
     missing = [files[file] for file in folder.missing(files)]
     sizes = [sum(batch.tokens.size for batch in shard) for shard in shards]
     progress = ShardProgress(name, sizes, missing, "tokens", work.engine, work.progress)

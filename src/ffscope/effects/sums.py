@@ -29,7 +29,10 @@ class Sums:
         names = (*_QUANTITIES, *(f"{name}_square" for name in _SQUARES), *(f"{name}_size" for name in _SIZES))
         self._sums = {name: torch.zeros(total, dtype=torch.float64, device=device) for name in names}
         self._hurt, self._helped = (RunningTop(total, LISTED, device) for _ in range(2))
-        self._seen: set[str] = set()
+        self._begun = 0
+        self._counted: dict[
+            str, tuple[int, int]
+        ] = {}  # by quantity: the last batch that it was added in, and its examples so far
         self.count = 0
         self._examples = torch.empty(0, dtype=torch.int64, device=device)
         self._effects = torch.empty(0, total, device=device)
@@ -39,13 +42,15 @@ class Sums:
         self._examples = examples.to(self._examples.device)
         self._effects = self._effects.new_zeros(len(examples), self._effects.shape[1])
         self.count += len(examples)
+        self._begun += 1
 
     def add(self, quantity: Quantity, layer: int, memories: slice, numbers: Float[Tensor, "n memory"]) -> None:
         """Add a quantity of some memories of a layer at the examples."""
         numbers = numbers.float().to(self._examples.device)
         start = self._starts[layer]
         at = slice(start + memories.start, start + memories.stop)
-        self._seen.add(quantity)
+        last, examples = self._counted.get(quantity, (0, 0))
+        self._counted[quantity] = self._begun, examples + (last != self._begun) * len(self._examples)
         # In float32 within a batch: in float64, torch would first copy all numbers.
         self._sums[quantity][at] += numbers.sum(0)
         if quantity in _SQUARES:
@@ -62,10 +67,11 @@ class Sums:
         self._hurt.update_rows(self._effects.neg_(), self._examples, every)
 
     def state(self) -> State:
-        """What `merge_states` combines. A quantity that this model does not have is missing."""
+        """What `merge_states` combines. A quantity that this model does not have at every example is missing."""
         for top in (self._helped, self._hurt):
             top.merge()
-        sums = {name: tensor for name, tensor in self._sums.items() if name.split("_")[0] in self._seen}
+        complete = {name for name, (_, examples) in self._counted.items() if examples == self.count}
+        sums = {name: tensor for name, tensor in self._sums.items() if name.split("_")[0] in complete}
         tops = {"helped": self._helped.keys, "hurt": self._hurt.keys, "count": torch.tensor(self.count)}
         return {name: tensor.cpu() for name, tensor in {**sums, **tops}.items()}
 

@@ -71,7 +71,7 @@ def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers:
     """All examples or some, in batches of one length; those without a token to predict are left out."""
     numbers = np.arange(len(examples)) if numbers is None else np.sort(numbers)
     make_text = (
-        _masked(model, examples) if _is_masked(model) else _prefix(model, examples, _next_tokens(study, examples))
+        _masked(model, examples) if is_masked(model) else _prefix(model, examples, _next_tokens(study, examples))
     )
     texts = [make_text(int(number)) for number in numbers]
     known = np.array([target >= 0 for _, _, target in texts], dtype=bool)
@@ -100,7 +100,7 @@ def _batch(numbers: Array, texts: list[Text], chosen: Array) -> Batch:
     return Batch(numbers[chosen], stacked, np.array(positions) - stacked.shape[1], np.array(targets))
 
 
-def _is_masked(model: ModelInfo) -> bool:
+def is_masked(model: ModelInfo) -> bool:
     """Whether the model predicts masked tokens: it reads in both directions, and has no decoder."""
     return not model.causal and not model.has_start_token
 

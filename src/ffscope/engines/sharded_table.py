@@ -45,7 +45,7 @@ def write_shards(stage: Stage, make_shards: Callable[[Work], Shards], work: Work
     start = time.perf_counter()
     shards = make_shards(work)
     sizes = shards.sizes or [1] * shards.count
-    parts = ResumableTable(study, table.file, settings, folder=stage.name)
+    parts = ResumableTable(study, table.file, {**settings, **shards.depends}, folder=stage.name)
     missing = parts.missing(shards.count)
     progress = ShardProgress(stage.name, sizes, missing, shards.unit, work.engine, work.progress)
     inputs = ((number, shards.input(number)) for number in missing)

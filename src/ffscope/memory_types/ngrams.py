@@ -65,6 +65,9 @@ def ngrams_of(prefixes: Prefixes, n: int) -> Ngrams:
 
 def covers(fires: Fires, ngrams: Ngrams, limits: Limits) -> Covers:
     """The covers of some memories, from their firings. Among n-grams with equal firings, the one with the lower number is first."""
+    if not len(ngrams.counts):  # no text is long enough
+        nothing = np.zeros(fires.memories, dtype=np.int64)
+        return Covers(nothing, nothing > 0, np.full((fires.memories, limits.ngrams), -1))
     table = _firings_by_ngram(fires, ngrams)
     firings = table.sum(1)
     target = np.ceil(limits.coverage * firings - _EPSILON).astype(np.int64)

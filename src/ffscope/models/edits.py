@@ -110,7 +110,8 @@ def set_in_rows(memories: Int[Tensor, "row"], coefficients: Float[Tensor, "row"]
         if not len(rows):
             return None
         changed = before.clone()
-        changed[rows, :, memories[rows] - part.offset] = coefficients[rows, None].to(changed)
+        at = rows.to(before.device), slice(None), (memories[rows] - part.offset).to(before.device)
+        changed[at] = coefficients[rows, None].to(changed)
         return changed
 
     return change

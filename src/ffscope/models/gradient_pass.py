@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ffscope.axes import Float, Int
-from ffscope.errors import GradientError
+from ffscope.errors import GradientError, InputError, first_line
 from ffscope.models.attention import kernels_for_any_shape
 from ffscope.models.hooks import hooked, tap
 from ffscope.models.inputs import Inputs, run
@@ -63,12 +63,20 @@ class GradientPass:
             stack.enter_context(tap(last.module(last.output_site), last.output_site.side, keep))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(kernels_for_any_shape(self.model.device))
-            run(self.model.model, inputs)
+            self._run(inputs)
         if not outputs[0].requires_grad:
             raise _not_differentiable("its last output does not depend on any coefficient")
         if len(self._layers) == self.model.layers:
             _CHECKED.add(self.model)
         return outputs[0]
+
+    def _run(self, inputs: Inputs) -> None:
+        try:
+            run(self.model.model, inputs)
+        except InputError as error:
+            if isinstance(error.__cause__, RuntimeError) and _is_of_gradients(error.__cause__):
+                raise _not_differentiable(first_line(error.__cause__)) from error
+            raise
 
     def backward(self, output: Float[Tensor, "n hidden"], gradient: Float[Tensor, "n hidden"], *, again: bool) -> None:
         """Call `observe` for every part of every layer; `again` says whether another call follows for the same pass."""
@@ -76,9 +84,9 @@ class GradientPass:
         try:
             output.backward(gradient.to(output), retain_graph=again)
         except RuntimeError as error:
-            if not any(words in str(error) for words in _WORDS):  # out of memory, for example
+            if not _is_of_gradients(error):  # out of memory, for example
                 raise
-            raise _not_differentiable(str(error).splitlines()[0]) from error
+            raise _not_differentiable(first_line(error)) from error
         missing = [layer for layer in self._layers if layer not in self._seen]
         if missing:
             raise _not_differentiable(f"no gradient reaches layer {missing[-1]}")
@@ -114,6 +122,10 @@ def _requires_grad(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.requires_grad
     return isinstance(value, tuple | list) and any(map(_requires_grad, value))
+
+
+def _is_of_gradients(error: Exception) -> bool:
+    return any(words in str(error) for words in _WORDS)
 
 
 def _not_differentiable(reason: str) -> GradientError:

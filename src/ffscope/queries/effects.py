@@ -26,7 +26,9 @@ def effect_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
             for side in ("helped", "hurt")
             for example, change in zip(row[f"{side}_examples"], row[f"{side}_changes"], strict=True)
         ]
-        texts = _texts(tables, [example for _, example, _ in places])
+        masked = tables.study.manifest["stages"]["effects"].get("masked", False)
+        texts = _texts(tables, [example for _, example, _ in places], masked=masked)
+    heads = ("Masked token", "Text up to it") if masked else ("Next token", "After")
     lines = [
         [f"estimated {name}", *(row[column] if column else None for column in columns)] for name, *columns in _ROWS
     ]
@@ -43,17 +45,20 @@ def effect_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
     if places:
         panel["more"] = {
             "title": "The examples where it helped and hurt most",
-            "heads": ["The memory", "Change of the loss", "Next token", "After"],
+            "heads": ["The memory", "Change of the loss", *heads],
             "kinds": ["text", "real", "token", "text"],
             "rows": [[side, change, *texts[example]] for side, example, change in places],
         }
     return panel
 
 
-def _texts(tables: Any, examples: list[int]) -> dict[int, tuple[str, str]]:
-    """The true next token and the text of each example."""
+def _texts(tables: Tables, examples: list[int], *, masked: bool) -> dict[int, tuple[str, str]]:
+    """The token to predict and the text of each example."""
+    target = "tokens[position + 1]" if masked else "target"
     rows = tables.rows(
-        "SELECT example, target, right(text, 300) FROM examples WHERE example IN (SELECT unnest(?::INT[]))", [examples]
+        f"SELECT example, {target}, right(examples.text, 300) FROM examples JOIN sentences USING (sentence) "
+        "WHERE example IN (SELECT unnest(?::INT[]))",
+        [examples],
     )
     spelt = spellings(tables, [target for _, target, _ in rows])
     return {example: (spelt.get(target, ""), text) for example, target, text in rows}

@@ -105,7 +105,16 @@ def _moments(row: Row) -> str:
 
 
 def _number(number: float | None) -> str:
-    return "unknown" if number is None else f"{number:.3g}".replace("-", "−") if number % 1 else f"{number:,.0f}"
+    if number is None:
+        return "unknown"
+    if number % 1 == 0 or abs(number) >= 1000:
+        return f"{number:,.0f}"
+    return f"{number:.3g}".replace("-", "−")
+
+
+def _quantity(name: str, number: float) -> str:
+    """A quantity in the table of examples: shares in percent."""
+    return f"{100 * number:.0f} %" if name in ("suppressed", "through_norm") else _number(number)
 
 
 def type_examples(tables: Tables, count: int) -> list[dict[str, str]]:
@@ -117,7 +126,7 @@ def type_examples(tables: Tables, count: int) -> list[dict[str, str]]:
         {
             "type": TYPE_NAMES[name],
             "memory": str(Memory(row["layer"], row["memory"])),
-            "quantity": f"{_number(row['quantity'])} {_QUANTITIES[_EXAMPLES[name][0]]}",
+            "quantity": f"{_quantity(_EXAMPLES[name][0], row['quantity'])} {_QUANTITIES[_EXAMPLES[name][0]]}",
             "tokens": " | ".join(_spelt(ngram, spelt) for ngram in _shown(row)) or "–",
         }
         for name, rows in by_type.items()

@@ -4,6 +4,9 @@ import numpy as np
 
 from ffscope.axes import Array
 
+EFFECT_DECIMALS = 6
+"""Effects below a millionth of a nat are rounding errors of the loss."""
+
 
 def pearson(rows: Array) -> float:
     """The correlation of the two columns of rows; NaN if one of them is constant."""

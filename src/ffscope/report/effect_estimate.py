@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 
 from ffscope.axes import Array
-from ffscope.report.correlation import pearson, slope, spearman
+from ffscope.report.correlation import EFFECT_DECIMALS, pearson, slope, spearman
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
 
 _RANK, _PAIRS = "memories, by rank", "single examples"
 _TRUSTED, _SLOPES = 0.8, (0.5, 2.0)
-_DECIMALS = 6  # effects below a millionth of a nat are rounding errors of the loss
 
 
 def _series(source: Source) -> Entry | None:
@@ -19,7 +18,7 @@ def _series(source: Source) -> Entry | None:
     columns = source.tables.columns("exact_effects", *names)
     if not len(columns["layer"]):
         return None
-    means = np.stack([columns[name].astype(np.float64) for name in ("estimate", "effect")], 1).round(_DECIMALS)
+    means = np.stack([columns[name].astype(np.float64) for name in ("estimate", "effect")], 1).round(EFFECT_DECIMALS)
     squares = np.stack([columns[name] for name in ("product", "estimate_square", "effect_square")], 1)
     layers = np.unique(columns["layer"])
     random = columns["selected"] == "random"
@@ -55,13 +54,16 @@ def _chart(entry: Entry) -> Any:
 
 
 def distrusted(entry: Entry) -> list[int]:
-    """The layers whose estimates should not be used without measuring: by rank below 0.8, or a slope outside 0.5 to 2."""
+    """The layers whose estimates should not be used without measuring: a rank correlation below 0.8, or a slope outside 0.5 to 2.
+
+    Where neither is defined, since no effect differs from the others, nothing speaks against the estimate.
+    """
     series = entry["series"]
     rows = zip(entry["layer"], series[_RANK]["value"], series["slope"]["value"], strict=True)
     return [
         layer
         for layer, rank, slope_ in rows
-        if rank is None or slope_ is None or rank < _TRUSTED or not _SLOPES[0] <= slope_ <= _SLOPES[1]
+        if rank is not None and slope_ is not None and (rank < _TRUSTED or not _SLOPES[0] <= slope_ <= _SLOPES[1])
     ]
 
 
@@ -70,12 +72,13 @@ def _sentence(entry: Entry) -> str:
     ranks = [value for value in entry["series"][_RANK]["value"] if value is not None]
     slopes = [value for value in entry["series"]["slope"]["value"] if value is not None]
     if not ranks:
-        return "No selected memory has an effect at the examples where effects were measured."
+        return "Too few effects were measured, or none differs from 0, for a correlation in any layer."
     trust = (
         f"Do not trust the estimates in layers {', '.join(map(str, layers))}: there the rank correlation is below {_TRUSTED}, or "
         f"the slope outside {_SLOPES[0]:g} to {_SLOPES[1]:g}."
         if layers
-        else f"In every layer the rank correlation is at least {_TRUSTED}, and the slope within {_SLOPES[0]:g} to {_SLOPES[1]:g}."
+        else f"In every layer where it is defined, the rank correlation is at least {_TRUSTED}, and the slope within "
+        f"{_SLOPES[0]:g} to {_SLOPES[1]:g}."
     )
     at_random = (
         ""

@@ -1,6 +1,6 @@
 """The loss without whole groups of memories, beside as many memories taken away at random."""
 
-from math import exp
+from math import exp, isfinite
 from typing import Any
 
 from ffscope.report.figure import Entry, Figure, Finding
@@ -19,13 +19,16 @@ def _series(source: Source) -> Entry | None:
             "group": row["group"],
             "random": bool(row["random"]),
             "memories": int(row["memories"]),
-            "value": row["effect"],
-            "low": row["effect_low"],
-            "high": row["effect_high"],
+            **{name: _finite(row[f"effect{end}"]) for name, end in (("value", ""), ("low", "_low"), ("high", "_high"))},
         }
         for row in rows
     ]
     return {"groups": entry, "total": source.tables.count("effects")} if entry else None
+
+
+def _finite(number: float) -> float | None:
+    """The number; None if half precision overflowed."""
+    return number if isfinite(number) else None
 
 
 def _chart(entry: Entry) -> Any:
@@ -34,12 +37,13 @@ def _chart(entry: Entry) -> Any:
     points = [
         {"name": f"{row['group']} ({row['memories']:,})", "series": _RANDOM if row["random"] else _GROUP, **row}
         for row in entry["groups"]
+        if row["value"] is not None
     ]
     return drawing.named_dots(points, _AXIS, form="+.4f", colours={_GROUP: drawing.BLUE, _RANDOM: drawing.GREY})
 
 
 def _sentence(entry: Entry) -> str:
-    groups = {(row["group"], row["random"]): row for row in entry["groups"]}
+    groups = _comparable(entry)
     parts = []
     for (name, random), row in groups.items():
         if random:
@@ -54,6 +58,12 @@ def _sentence(entry: Entry) -> str:
     )
 
 
+def _comparable(entry: Entry) -> dict[tuple[str, bool], Entry]:
+    """The groups whose loss is a number, as is that without as many at random."""
+    overflowed = {row["group"] for row in entry["groups"] if row["value"] is None}
+    return {(row["group"], row["random"]): row for row in entry["groups"] if row["group"] not in overflowed}
+
+
 def _named(name: str) -> str:
     if name.startswith(("least", "most")):
         return f"the {name}"
@@ -61,7 +71,7 @@ def _named(name: str) -> str:
 
 
 def _findings(entry: Entry) -> list[Finding]:
-    groups = {(row["group"], row["random"]): row for row in entry["groups"]}
+    groups = _comparable(entry)
     least = [name for name, random in groups if name.startswith("least") and not random]
     if not least:
         return []

@@ -19,7 +19,8 @@ def _series(source: Source) -> Entry | None:
     series, overall = {}, {}
     for kind, label in _KINDS.items():
         flags = columns[kind].astype(np.float64)
-        known = ~np.isnan(flags)
+        # Where all effects of a layer are 0, none has a relative size.
+        known = ~np.isnan(flags) & ~np.isnan(columns["relative"].astype(np.float64))
         if not known.any():
             continue
         rows = np.stack([flags, columns["effect_size"].astype(np.float64), columns["relative"].astype(np.float64)], 1)
@@ -40,12 +41,10 @@ def _ratio(rows: Array) -> float:
 
 
 def _chart(entry: Entry) -> Any:
-    import altair as alt
-
     from ffscope.report import drawing
 
     colours = dict(zip(entry["series"], (drawing.BLUE, drawing.RED), strict=False))
-    return drawing.dots(entry, colours, _AXIS, scale=alt.Scale(type="log"), rule=1.0)
+    return drawing.dots(entry, colours, _AXIS, rule=1.0)
 
 
 def _sentence(entry: Entry) -> str:
@@ -88,7 +87,7 @@ FIGURE = Figure(
     chart=_chart,
     how_to_read=(
         "Point: mean size of the effects of the memories of a kind, divided by that of the other memories of the layer that fire. "
-        "Whisker: 95 % interval over memories. Dashed line: no difference. The axis is logarithmic."
+        "Whisker: 95 % interval over memories. Dashed line: no difference."
     ),
     sentence=_sentence,
     findings=_findings,

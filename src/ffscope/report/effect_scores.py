@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ffscope.queries.effects import scored_memories
-from ffscope.report.correlation import spearman
+from ffscope.report.correlation import EFFECT_DECIMALS, spearman
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
 
@@ -21,18 +21,21 @@ _AXIS = "rank correlation with the measured effect"
 
 def _series(source: Source) -> Entry | None:
     columns = scored_memories(source.tables)
-    random = columns["selected"] == "random"
+    if not len(columns["layer"]):
+        return None
+    numbers = {name: columns[name].astype(np.float64) for name in ("exact_size", *_SCORES)}
+    known = {name: column for name, column in numbers.items() if not np.isnan(column).all()}
+    # A study may have searched only some memories; the others have no firing rate. Strong and weak ones are found by any score.
+    random = (columns["selected"] == "random") & ~np.isnan(np.stack(list(known.values()))).any(0)
     if not random.any():
         return None
-    rows = {}
-    for name in _SCORES:
-        if np.isnan(columns[name].astype(np.float64)).all():
-            continue
-        pairs = np.stack([columns[name], columns["exact_size"]], 1).astype(np.float64)
-        by_layer = [spearman(pairs[columns["layer"] == layer]) for layer in np.unique(columns["layer"])]
+    rows, layers = {}, columns["layer"][random]
+    for name in filter(known.__contains__, _SCORES):
+        pairs = np.stack([known[name], known["exact_size"].round(EFFECT_DECIMALS)], 1)[random]
+        by_layer = [spearman(pairs[layers == layer]) for layer in np.unique(layers)]
         within = [value for value in by_layer if not np.isnan(value)]
         rows[name] = {
-            **source.statistic(pairs[random], spearman),
+            **source.statistic(pairs, spearman),
             "within_layers": float(np.mean(within)) if within else None,
         }
     return {"memories": int(random.sum()), "scores": rows}

@@ -24,3 +24,4 @@ class Shards:
     sizes: Sequence[int] | None = None  # of the shards, for the progress; by default 1 each
     unit: str = "shards"  # of these sizes
     entries: Mapping[str, Any] = field(default_factory=dict)  # further entries for study.json
+    depends: Mapping[str, Any] = field(default_factory=dict)  # what the rows depend on besides the stage's options
