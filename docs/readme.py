@@ -16,10 +16,11 @@ def updated(text: str) -> str:
 
 
 def table() -> str:
-    """A row for every finding: the paper beside the model of docs/findings.md."""
+    """A row for every finding that the paper has too: the paper beside the model of docs/findings.md."""
     from ffscope.report.summary import findings
 
-    rows = findings(json.loads(SUMMARY.read_text(encoding="utf-8")))
+    summary = json.loads(SUMMARY.read_text(encoding="utf-8"))
+    rows = findings({name: entry for name, entry in summary.items() if "figure" in entry})
     lines = [
         f"<tr><td>{row.finding}</td>\n    <td>{row.paper}</td><td>{row.model}</td></tr>" for row in rows
     ]  # HTML, since a row of a Markdown table cannot be broken

@@ -522,7 +522,12 @@ def test_memory_of_a_pass_is_freed_before_the_next(llama, whole, begun, monkeypa
 
 
 def test_all_stages_at_once_give_the_same_bytes(llama, corpus, whole, tmp_path):
-    assert differences(all_at_once(llama, corpus, tmp_path / "study"), whole) == []
+    folder = shutil.copytree(whole.folder, tmp_path / "one by one")
+    for stage in ("effects", "types"):
+        one_by_one = analyse(stage, llama, folder, **STAGE_OPTIONS)
+    study = all_at_once(llama, corpus, tmp_path / "study")
+    assert differences(study, one_by_one) == []
+    assert all(same_bytes(study, one_by_one, table) for table in ("effects", "exact_effects", "effect_groups", "types"))
 
 
 def test_columns_are_those_of_the_schemas(whole):

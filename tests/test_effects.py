@@ -1,6 +1,9 @@
 """The effects of memories, compared with plain transformers models whose value rows are set to zero or differentiated."""
 
 import copy
+import json
+import shutil
+from collections import Counter
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,9 +11,11 @@ import pytest
 import torch
 
 import tiny
+from ffscope.analysis import effects as effects_stage
 from ffscope.effects.ablation import Ablation, Chosen
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator
+from ffscope.effects.exact import select
 from ffscope.effects.texts import Batch
 from ffscope.errors import GradientError, InputError, LensError
 from ffscope.models.loading import make_memory_model
@@ -458,3 +463,48 @@ def test_the_mean_needs_every_memory(corpus, tokenizer, tmp_path):
     study = triggers(model, CorpusOptions(str(corpus), max_tokens=10), tmp_path / "study", search=search)
     with pytest.raises(GradientError, match="this study searched 30 of 66"):
         analyse("effects", model, study.folder, baseline="mean", **OPTIONS)
+
+
+def test_a_selection_is_filled_at_random():
+    """Where fewer memories have an effect than a third asks for; of few, at least one is drawn at random."""
+    sizes = np.zeros(20)
+    sizes[[3, 5, 11, 17]] = 4, 3, 2, 1
+    selection = select([sizes], 12, seed=0)
+    assert Counter(selection.kinds[0]) == {"strongest": 4, "random": 8}
+    assert selection.memories[0].tolist() == sorted(set(selection.memories[0].tolist()))
+    assert dict(zip(selection.memories[0].tolist(), selection.kinds[0], strict=True))[3] == "strongest"
+    assert Counter(select([np.arange(20.0)], 4, seed=0).kinds[0]) == {"strongest": 1, "weakest": 1, "random": 2}
+    assert Counter(select([np.arange(20.0)], 99, seed=0).kinds[0]) == {"strongest": 19, "random": 1}
+
+
+def test_patterns_that_come_before_a_resumed_stage_change_its_groups(corpus, tokenizer, tmp_path, monkeypatch):
+    model = memory_model(PlainModel("llama"), tokenizer)
+    study = triggers(model, CorpusOptions(str(corpus), max_tokens=10), tmp_path / "study", search=SearchOptions(top=4))
+    write = effects_stage._write
+
+    def stopping(study, file, columns):
+        if file == "effect_groups.parquet":
+            raise KeyboardInterrupt  # all shards are finished
+        write(study, file, columns)
+
+    monkeypatch.setattr(effects_stage, "_write", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        analyse("effects", model, study.folder, **OPTIONS)
+    monkeypatch.setattr(effects_stage, "_write", write)
+    analyse("patterns", model, study.folder, encoder="model")
+    resumed = analyse("effects", model, study.folder, **OPTIONS)
+    whole = analyse("patterns", model, study_without_effects(study, tmp_path), encoder="model")
+    assert table(resumed, "effect_groups") == table(analyse("effects", model, whole.folder, **OPTIONS), "effect_groups")
+
+
+def study_without_effects(study, folder):
+    """A copy of a study as it was after the search."""
+    copied = shutil.copytree(study.folder, folder / "copied")
+    for name in ("effects", "exact_effects", "effect_groups", "patterns"):
+        (copied / f"{name}.parquet").unlink(missing_ok=True)
+    manifest = json.loads((copied / "study.json").read_text())
+    manifest["stages"] = {
+        name: entry for name, entry in manifest["stages"].items() if name not in ("effects", "patterns")
+    }
+    (copied / "study.json").write_text(json.dumps(manifest))
+    return copied

@@ -23,6 +23,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, options_of, run, triggers
 from ffscope.progress import no_progress
+from ffscope.report.summary import findings
 from ffscope.stages.mutation import MutationOptions
 from ffscope.stages.registry import stages_in_run
 from ffscope.study.folder import Study
@@ -162,7 +163,7 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     headless.load_state_dict(plain.bert.state_dict())
     study = make_study(read(headless, tokenizer, source="headless"), tmp_path)
     stages = study.manifest["stages"]
-    assert [stage for stage in stages if not stages[stage]["done"]] == ["agreement", "refinement"]
+    assert [stage for stage in stages if not stages[stage]["done"]] == ["agreement", "refinement", "effects"]
     assert "has no unembedding" in stages["refinement"]["why"]
     composition = pq.read_table(study.path("composition.parquet"))
     assert composition["matches"].null_count == composition.num_rows
@@ -170,7 +171,7 @@ def test_a_model_without_unembedding_gets_what_it_can(tokenizer, tmp_path):
     page = study.path("report.html").read_text()
     assert "Stages left out" in page
     assert "has no unembedding" in page
-    assert {"mutation", "active", "patterns", "pattern_examples"} == set(
+    assert {"mutation", "active", "patterns", "pattern_examples", "types", "type_examples"} == set(
         json.loads(study.path("summary.json").read_text())
     )
 
@@ -187,7 +188,7 @@ def test_where_figures_cannot_be_drawn_the_rest_is_done(model, tmp_path, monkeyp
 def test_a_text_with_nothing_held_out_has_no_examples(model, tmp_path, caplog):
     study = make_study(model, tmp_path, documents=7)
     stages = study.manifest["stages"]
-    assert [stage for stage in stages if not stages[stage]["done"]] == ["composition", "refinement"]
+    assert [stage for stage in stages if not stages[stage]["done"]] == ["composition", "refinement", "effects"]
     assert "--held-out" in stages["composition"]["why"]
     assert "Skipped: composition" in caplog.text
     assert "mutation" in json.loads(study.path("summary.json").read_text())
@@ -199,7 +200,7 @@ def test_tables_without_rows_are_left_out_of_the_summary(model, tmp_path):
     study = run(model, CorpusOptions(str(tmp_path / "letters.txt")), tmp_path / "study", search=SEARCHING)
     assert pq.read_table(study.path("mutation.parquet")).num_rows == 0
     assert set(json.loads(study.path("summary.json").read_text())) == {
-        "agreement", "next_rank", "agreement_by_probability", "predictive_values", "patterns",
+        "agreement", "next_rank", "agreement_by_probability", "predictive_values", "patterns", "types",
     }  # fmt: skip
     assert "agreement" in study.path("report.html").read_text()
 
@@ -263,16 +264,18 @@ def test_the_command_makes_a_study_and_says_what_it_shows(saved, tmp_path):
     corpus = write_corpus(tmp_path / "corpus.jsonl")
     options = [part for name, number in STAGE_OPTIONS.items() for part in (f"--{name.replace('_', '-')}", number)]
     output = command("run", saved, "--corpus", corpus, "--out", tmp_path / "study", "--top", 6, *options)
-    assert len(re.findall("^• ", output, re.MULTILINE)) == 9
+    shown = findings(json.loads((tmp_path / "study" / "summary.json").read_text()))
+    assert len(re.findall("^• ", output, re.MULTILINE)) == len(shown) >= 15
     assert f"{tmp_path / 'study' / 'report.html'}" in output
     by_stage = tmp_path / "by-stage"
     command("triggers", saved, "--corpus", corpus, "--out", by_stage, "--top", 6)
-    for stage in STAGES:
+    for stage in (*STAGES, "effects", "types"):
         of_stage = {
             "mutation": options[2:6],
             "composition": options[:2],
             "refinement": options[:2],
-            "patterns": options[6:],
+            "effects": options[:2] + options[6:12],
+            "patterns": options[12:],
         }
         numbers = of_stage.get(stage, [])
         assert f"{stage}.parquet" in command(stage, by_stage, *numbers)

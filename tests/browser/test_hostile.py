@@ -160,7 +160,7 @@ def test_the_overview_shows_it_as_text(browse, harm):
 def test_a_layer_shows_it_as_text(browse, harm):
     page = opened(browse, f"{harm}/L0")
     expect(page.get_by_role("region", name="Memories of this layer")).to_contain_text("<script>window.__hit")
-    page.get_by_label("Top token or pattern contains").fill("<IMG")
+    page.get_by_label("Top token, pattern or types contains").fill("<IMG")
     expect(page.get_by_role("status").filter(has_text="memor")).to_be_visible()
     is_unharmed(page)
 

@@ -82,7 +82,7 @@ def test_filters_narrow_the_table_and_are_in_the_link(browse, still):
     fit(lambda row: 100 * columns["fires"][row] <= 70.5)
     page.get_by_label("Kind").select_option("shallow")
     fit(lambda row: columns["kind"][row] == "shallow")
-    page.get_by_label("Top token or pattern contains").fill("ENDS WITH")
+    page.get_by_label("Top token, pattern or types contains").fill("ENDS WITH")
     left = fit(lambda row: "ends with" in columns["pattern"][row] or "ends with" in columns["top"][row])
     page.get_by_role("columnheader", name="Maximum").get_by_role("button").click()
     first = f"L1.{max(left, key=lambda row: columns['maximum'][row])}"

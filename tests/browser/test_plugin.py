@@ -191,7 +191,7 @@ def test_a_measure_is_a_column_and_a_filter_of_the_layer(browse, served_moody):
     expect(table.get_by_role("row").nth(1)).to_contain_text("20.0 %")
     page.get_by_label("Tint").select_option("blue")
     expect(page.get_by_text("1 of 22 memories")).to_be_visible()
-    expect(page.get_by_label("Top token or pattern contains")).to_be_visible()
+    expect(page.get_by_label("Top token, pattern or types contains")).to_be_visible()
     assert "tint=blue" in page.url
     expect(page.locator("figcaption").filter(has_text="Moods")).to_be_visible()
 

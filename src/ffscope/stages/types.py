@@ -134,7 +134,15 @@ STAGE = Stage(
     shards="ffscope.analysis.types:shards",
     source="types",
     measures=(
-        Measure("types", "Types", "text", "types.types", "The memory’s types by published definitions", width=12),
+        Measure(
+            "types",
+            "Types",
+            "text",
+            "types.types",
+            "The memory’s types by published definitions",
+            width=12,
+            shown=("layer", "search"),
+        ),
         _answer("token_detector", "Token detector", "Fires on a few tokens, whenever they occur, and on little else"),
         _answer("suppresses_token", "Suppresses its tokens", "A token detector whose value suppresses these tokens"),
         _answer("ngram_detector", "N-gram detector", "Fires on a few bigrams or trigrams, but not on a few tokens"),
