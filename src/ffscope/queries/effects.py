@@ -7,10 +7,10 @@ from ffscope.memory_name import Memory
 from ffscope.queries.tables import Tables, Where, reading, spellings
 
 _ROWS = (
-    ("change of the loss (nats)", "effect", "effect_low", "effect_high"),
-    ("its size, whether up or down", "effect_size", None, None),
-    ("part that reaches the logits directly", "direct", None, None),
-    ("change of the prediction’s log-probability", "effect_on_prediction", None, None),
+    ("estimated change of the loss (nats)", "effect", "effect_low", "effect_high"),
+    ("mean size of that change, up or down", "effect_size", None, None),
+    ("its direct part, past later layers", "direct", None, None),
+    ("estimated change of the prediction’s log-probability", "effect_on_prediction", None, None),
 )
 
 
@@ -29,9 +29,7 @@ def effect_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
         masked = tables.study.manifest["stages"]["effects"].get("masked", False)
         texts = _texts(tables, [example for _, example, _ in places], masked=masked)
     heads = ("Masked token", "Text up to it") if masked else ("Next token", "After")
-    lines = [
-        [f"estimated {name}", *(row[column] if column else None for column in columns)] for name, *columns in _ROWS
-    ]
+    lines = [[name, *(row[column] if column else None for column in columns)] for name, *columns in _ROWS]
     if exact is not None:
         lines.insert(
             1,
