@@ -60,9 +60,8 @@ class _Effects:
         self.baselines: Baselines = read_baselines(self.study, self.model, self.options.baseline)
         self.batches = self._batches(None)
         self.count = sum(len(batch.examples) for batch in self.batches)
-        self.folder = ResumableFolder(
-            self.study, "effects", settings
-        )  # after all that may refuse the model or the text
+        # Last, so that a model or text that is refused leaves no folder.
+        self.folder = ResumableFolder(self.study, "effects", settings)
 
     def estimate(self) -> dict[str, Any]:
         """Estimate all effects, and write effects.parquet; returns its columns."""
@@ -123,9 +122,8 @@ class _Effects:
 
         def mask(rows: pa.Table) -> Array:
             chosen = np.zeros(len(place), dtype=bool)
-            chosen[
-                [place[at] for at in zip(*(rows[name].to_pylist() for name in ("layer", "memory")), strict=True)]
-            ] = True
+            names = zip(rows["layer"].to_pylist(), rows["memory"].to_pylist(), strict=True)
+            chosen[[place[at] for at in names]] = True
             return chosen
 
         memories = pq.read_table(self.study.path("memories.parquet"), columns=["layer", "memory", "maximum"])

@@ -44,9 +44,8 @@ class Ablation:
         self.model, self.inputs, self.places, self.chosen = model, inputs, places, chosen
         batch = len(places.rows)
         self._outputs = BlockOutputs(model, batch)
-        self._changes: dict[
-            int, Tensor
-        ] = {}  # by layer: whether the memory has any coefficient to change, example × memory
+        # By layer, example × memory: whether the memory has any coefficient to change.
+        self._changes: dict[int, Tensor] = {}
         self.runs, self.layer_passes = 0, batch * model.layers  # over one text each
         with ExitStack() as stack:
             stack.enter_context(self._outputs.recording())
