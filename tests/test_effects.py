@@ -16,12 +16,15 @@ from ffscope.effects.ablation import Ablation, Chosen
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator
 from ffscope.effects.exact import select
-from ffscope.effects.texts import Batch
+from ffscope.effects.texts import Batch, batches_by_prediction
 from ffscope.errors import GradientError, InputError, LensError
+from ffscope.models.gradient_pass import GradientPass
+from ffscope.models.info import describe
 from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
+from ffscope.search.example_pass import draw_examples
 from ffscope.stages.effects import EffectOptions
 from ffscope.study.folder import Study
 from plain import DECODER_START, make
@@ -92,9 +95,11 @@ class PlainModel:
         return before[at] - after[at], (after - before)[[0, 1], predicted]
 
     def first_order(self, layer):
-        """The derivative of each loss along the removal of every value row: example × memory."""
-        weight = self.weight(layer)
-        return torch.stack([self._along_removal(weight, loss) for loss in self.losses()])
+        """The derivatives along the removal of every value row, example × memory: of the losses, and of the predictions."""
+        weight, log_probs = self.weight(layer), self.log_probs()
+        predictions = log_probs.max(-1).values
+        losses = -log_probs[[0, 1], torch.from_numpy(BATCH.targets)]
+        return [torch.stack([self._along_removal(weight, number) for number in row]) for row in (losses, predictions)]
 
     def _along_removal(self, weight, loss):
         (gradient,) = torch.autograd.grad(loss, weight, retain_graph=True)
@@ -106,13 +111,13 @@ def memory_model(plain, tokenizer):
     return make_memory_model(plain.model, tokenizer)
 
 
-def estimates(model, baselines=None, **options):
+def estimates(model, baselines=None, batch=BATCH, **options):
     rows = {}
 
     def add(quantity, layer, memories, numbers):
         rows.setdefault((quantity, layer), {})[memories.start] = numbers
 
-    Estimator(model, baselines or Baselines(), bos=BOS, **options).run(BATCH, add)
+    Estimator(model, baselines or Baselines(), bos=BOS, **options).run(batch, add)
     return {at: torch.cat([parts[start] for start in sorted(parts)], 1) for at, parts in rows.items()}
 
 
@@ -137,7 +142,35 @@ def test_estimates_are_the_derivatives_of_a_plain_model(name, tokenizer):
     plain = PlainModel(name)
     rows = estimates(memory_model(plain, tokenizer))
     for layer in range(len([quantity for quantity, _ in rows if quantity == "effect"])):
-        torch.testing.assert_close(rows["effect", layer], plain.first_order(layer), rtol=1e-4, atol=1e-6)
+        for quantity, expected in zip(("effect", "prediction"), plain.first_order(layer), strict=True):
+            torch.testing.assert_close(rows[quantity, layer], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_one_backward_pass_is_enough_where_all_predictions_are_right(steps, tokenizer, monkeypatch):
+    """The prediction's log-probability does not depend on the target, and is minus the loss if it is the target."""
+    plain = PlainModel("opt")
+    model, passes = memory_model(plain, tokenizer), []
+    backward = GradientPass.backward
+    monkeypatch.setattr(GradientPass, "backward", lambda *args, **options: passes.append(backward(*args, **options)))
+    both_wrong = estimates(model, steps=steps)
+    predictions = plain.log_probs().argmax(-1).numpy()
+    assert (predictions != BATCH.targets).all()
+    in_two, in_one = len(passes), 1 if steps == 1 else 1 + steps * model.layers
+    assert in_two == (2 if steps == 1 else 1 + 2 * steps * model.layers)
+    passes.clear()
+    right = estimates(model, batch=BATCH._replace(targets=predictions), steps=steps)
+    assert len(passes) == in_one
+    for layer in range(model.layers):
+        torch.testing.assert_close(right["effect", layer], -right["prediction", layer], rtol=0, atol=0)
+        torch.testing.assert_close(right["prediction", layer], both_wrong["prediction", layer], rtol=1e-4, atol=1e-6)
+    passes.clear()
+    mixed = BATCH._replace(targets=np.array([predictions[0], BATCH.targets[1]]))
+    one_right = estimates(model, batch=mixed, steps=steps)
+    assert len(passes) == in_two
+    for layer in range(model.layers):
+        expected = torch.stack([right["effect", layer][0], both_wrong["effect", layer][1]])
+        torch.testing.assert_close(one_right["effect", layer], expected, rtol=1e-4, atol=1e-6)
 
 
 # --- the stage ---
@@ -220,6 +253,22 @@ def test_tables_are_means_over_the_examples_of_a_plain_model(name, corpus, token
         assert row["effect_size"] == near(np.mean(np.abs(changes)), abs=1e-6)
         assert row["effect_square"] == near(np.mean(np.square(changes)), abs=1e-7)
         assert row["estimate"] == near(by_layer[place[0]][sample, place[1]].mean(), abs=1e-6)
+
+
+def test_examples_that_are_predicted_rightly_have_batches_of_their_own(corpus, tokenizer, tmp_path):
+    model = memory_model(PlainModel("gpt2"), tokenizer)
+    study = study_of(model, corpus, tmp_path / "study", effect_memories=0)
+    rows = pq.read_table(study.path("examples.parquet"))
+    predictions = rows["target"].to_numpy().copy()
+    predictions[::3] += 1
+    column = rows.schema.get_field_index("prediction")
+    pq.write_table(rows.set_column(column, "prediction", [predictions]), study.path("examples.parquet"))
+    info, examples = describe(model), draw_examples(study, 24, 0)
+    numbers = [batch.examples for batch in batches_by_prediction(study, info, examples)]
+    assert sorted(np.concatenate(numbers).tolist()) == list(range(24))
+    wrong = [set((batch % 3 == 0).tolist()) for batch in numbers]
+    assert all(len(kinds) == 1 for kinds in wrong)
+    assert wrong == sorted(wrong, key=sum)
 
 
 def test_groups_are_taken_away_together(corpus, tokenizer, tmp_path):

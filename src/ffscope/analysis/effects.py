@@ -18,7 +18,7 @@ from ffscope.effects.exact import Exact, Selection, select
 from ffscope.effects.groups import WithoutGroups, digest_of, make_groups, smallest
 from ffscope.effects.shards import State, added, summed
 from ffscope.effects.sums import merge_states
-from ffscope.effects.texts import Batch, example_batches, is_masked
+from ffscope.effects.texts import Batch, batches_by_prediction, example_batches, is_masked
 from ffscope.errors import CorpusError, LensError
 from ffscope.options.analysis import ExampleOptions
 from ffscope.search.example_pass import Examples, draw_examples
@@ -66,7 +66,8 @@ class _Effects:
     def estimate(self) -> dict[str, Any]:
         """Estimate all effects, and write effects.parquet; returns its columns."""
         function = Estimate(self.baselines, self.bos, self.options.steps)
-        state = summed(self.work, self.folder, "effects", function, self.batches, merge=merge_states)
+        batches = batches_by_prediction(self.study, self.model, self.examples)
+        state = summed(self.work, self.folder, "effects", function, batches, merge=merge_states)
         columns = effect_columns(state, self.model)
         _write(self.study, "effects.parquet", columns)
         return columns

@@ -12,7 +12,6 @@ from ffscope.effects.readout import Gradients, head_of, score_gradients
 from ffscope.effects.texts import Places
 from ffscope.models.frozen_norm import frozen_directions, post_scales, refuse_norms_between_blocks, value_directions
 from ffscope.models.hooks import tap
-from ffscope.models.linear_parts import to_residual
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part
 
@@ -36,7 +35,7 @@ class DirectPath:
         self._model, self._places = model, places
         self._updates: dict[int, Tensor] = {}
         self._into_post: dict[int, Tensor] = {}
-        self._directions: Tensor | None = None  # 3 × n × hidden: loss with the scale held, loss, logit
+        self._directions: Tensor | None = None  # 3 × n × hidden, in the order of Products
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -66,7 +65,7 @@ class DirectPath:
         inputs = head_of(model).head_input(states)
         of_scores = score_gradients(model, inputs, self._places.targets)
         held, logit = (frozen_directions(model, states, heads) for heads in (gradients.head, of_scores))
-        self._directions = torch.stack([held, gradients.loss.double(), logit])
+        self._directions = torch.stack([held, gradients.loss.double() - held, logit])
 
     @torch.no_grad()
     def products(self, layer: int, part: Part) -> Products | None:
@@ -77,8 +76,7 @@ class DirectPath:
         along = value_directions(ff, directions=self._directions.flatten(0, 1), scales=scales.repeat(3))
         values = part.values()
         products = along.to(values) @ values.T  # in the model's precision, like its own products
-        held, loss, logit = products.float().unflatten(0, (3, -1))
-        return Products(held, loss - held, logit)
+        return Products(*products.float().unflatten(0, (3, -1)))
 
     @torch.no_grad()
     def scales(self, layer: int) -> Float[Tensor, "n"]:
@@ -88,8 +86,3 @@ class DirectPath:
             return torch.ones(len(self._places.rows), dtype=torch.float64, device=self._model.device)
         update, into_post = self._updates[layer] * ff.scale, self._into_post[layer]
         return post_scales(self._model, ff, update=update, into_post=into_post).to(self._model.device)
-
-
-def value_norms(model: MemoryModel, layer: int, part: Part) -> Float[Tensor, "memory"]:
-    """The norms of a part's values as they are added to the residual, apart from the scale of a norm after the layer."""
-    return to_residual(model.layer(layer), part.values()).float().norm(dim=-1)

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from ffscope.axes import Float
 from ffscope.effects.baseline import Baselines
-from ffscope.effects.direct import DirectPath, value_norms
+from ffscope.effects.direct import DirectPath
+from ffscope.effects.position_sums import product_sums, size_sums
 from ffscope.effects.readout import Gradients, read_gradients
 from ffscope.effects.texts import Batch, Places
 from ffscope.errors import LensError
 from ffscope.models.gradient_pass import GradientPass
 from ffscope.models.inputs import Inputs
+from ffscope.models.linear_parts import norms_in_residual
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part, Reader
 from ffscope.models.resumed_pass import BlockOutputs
@@ -54,11 +56,10 @@ class Estimator:
             direct.read(output.detach(), gradients)
         except LensError:
             observer.direct = None  # there is none in this model
-        run.backward(output, gradients.loss, again=self.steps == 1)
         if self.steps == 1:
-            observer.quantity = "prediction"
-            run.backward(output, gradients.prediction, again=False)
+            _differentiate(run, output, gradients, places, observer)
         else:
+            run.backward(output, gradients.loss, again=False)
             for layer in range(model.layers):
                 self._integrate(layer, inputs, places, outputs, gradients, add)
 
@@ -74,10 +75,7 @@ class Estimator:
             with outputs.resumed(layer, places.rows), self._interpolated(layer, share):
                 output = run.forward(inputs, places.rows, places.positions)
             at_step = read_gradients(model, output.detach(), places.targets, intact.losses.prediction)
-            integrals.quantity = "effect"
-            run.backward(output, at_step.loss, again=True)
-            integrals.quantity = "prediction"
-            run.backward(output, at_step.prediction, again=False)
+            _differentiate(run, output, at_step, places, integrals)
         for (quantity, start, stop), sums in integrals.sums.items():
             add(quantity, layer, slice(start, stop), sums)
 
@@ -117,35 +115,49 @@ class Estimator:
     ) -> Float[Tensor, "n memory"]:
         """To first order, what changes when each memory is taken away."""
         if self.baselines.are_zero:
-            return (coefficients * gradient).sum(1, dtype=_at_least_float32(gradient)).neg()
-        change = self.taken_away(layer, part, coefficients) * gradient
-        return change.sum(1, dtype=_at_least_float32(gradient))
+            return product_sums(coefficients, gradient).neg()
+        return product_sums(self.taken_away(layer, part, coefficients), gradient)
 
     def norms(self, layer: int, part: Part) -> Float[Tensor, "memory"]:
         """The norms of a part's values."""
         if part not in self._norms:
-            self._norms[part] = value_norms(self.model, layer, part)
+            self._norms[part] = norms_in_residual(self.model.layer(layer), part.values())
         return self._norms[part]
 
 
-def _at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
+def _differentiate(
+    run: GradientPass, output: Tensor, gradients: Gradients, places: Places, observer: "_Observer | _Integrals"
+) -> None:
+    """Show an observer the gradients of the loss and of the prediction's log-probability.
+
+    Where the model predicts the target, one is the negative of the other; if it does in every text, one pass gives both.
+    """
+    if torch.equal(gradients.losses.prediction.to(places.targets), places.targets):
+        observer.signs = {"effect": 1, "prediction": -1}
+        run.backward(output, gradients.loss, again=False)
+        return
+    observer.signs = {"effect": 1}
+    run.backward(output, gradients.loss, again=True)
+    observer.signs = {"prediction": 1}
+    run.backward(output, gradients.prediction, again=False)
 
 
 class _Observer:
-    """Adds what follows from the gradients of one pass: first those of the loss, then those of the prediction."""
+    """Adds what follows from the gradients of one pass; `signs` says of which quantities they are, and with which sign."""
 
     def __init__(self, estimator: Estimator, add: Add, direct: DirectPath, places: Places) -> None:
         self._estimator, self._add, self._places = estimator, add, places
         self.direct: DirectPath | None = direct
-        self.quantity: Quantity = "effect"
+        self.signs: dict[Quantity, int] = {"effect": 1}
 
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
         memories, estimator = slice(part.offset, part.offset + part.memories), self._estimator
         if estimator.steps == 1:
-            self._add(self.quantity, layer, memories, estimator.change(layer, part, coefficients, gradient))
-        if self.quantity == "effect":
-            self._add("gradient", layer, memories, torch.linalg.vector_norm(gradient, ord=1, dim=1))
+            change = estimator.change(layer, part, coefficients, gradient)
+            for quantity, sign in self.signs.items():
+                self._add(quantity, layer, memories, sign * change)
+        if "effect" in self.signs:
+            self._add("gradient", layer, memories, size_sums(gradient))
             at = (index.to(coefficients.device) for index in (self._places.rows, self._places.positions))
             here = coefficients[tuple(at)].float()
             self._add_here(layer, part, memories, here)
@@ -174,10 +186,11 @@ class _Integrals:
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
         self.weight = 1.0
-        self.quantity: Quantity = "effect"
+        self.signs: dict[Quantity, int] = {"effect": 1}
         self.sums: dict[tuple[Quantity, int, int], Tensor] = {}  # by quantity and range of memories
 
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
         change = self._estimator.change(layer, part, coefficients, gradient) * self.weight
-        at = self.quantity, part.offset, part.offset + part.memories
-        self.sums[at] = change + self.sums.get(at, 0)
+        for quantity, sign in self.signs.items():
+            at = quantity, part.offset, part.offset + part.memories
+            self.sums[at] = sign * change + self.sums.get(at, 0)

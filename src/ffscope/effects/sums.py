@@ -14,19 +14,18 @@ from ffscope.search.trigger_keys import coefficients_of, prefixes_of
 LISTED = 5
 """How many examples are listed per memory on either side."""
 _QUANTITIES = get_args(Quantity)
-_SQUARES = ("effect", "prediction")
 _SIZES = ("effect", "direct", "scale")
 
 State = dict[str, Tensor]
 
 
 class Sums:
-    """Running sums of every quantity, of some squares and sizes, and the running lists of examples. Their size is fixed."""
+    """Running sums of every quantity, of some sizes and of squared effects, and running lists of examples. Their size is fixed."""
 
     def __init__(self, memories: Sequence[int], device: torch.device) -> None:
         self._starts = [sum(memories[:layer]) for layer in range(len(memories))]
         total = sum(memories)
-        names = (*_QUANTITIES, *(f"{name}_square" for name in _SQUARES), *(f"{name}_size" for name in _SIZES))
+        names = (*_QUANTITIES, "effect_square", *(f"{name}_size" for name in _SIZES))
         self._sums = {name: torch.zeros(total, dtype=torch.float64, device=device) for name in names}
         self._hurt, self._helped = (RunningTop(total, LISTED, device) for _ in range(2))
         self._begun = 0
@@ -53,15 +52,14 @@ class Sums:
         self._counted[quantity] = self._begun, examples + (last != self._begun) * len(self._examples)
         # In float32 within a batch: in float64, torch would first copy all numbers.
         self._sums[quantity][at] += numbers.sum(0)
-        if quantity in _SQUARES:
-            self._sums[f"{quantity}_square"][at] += numbers.square().sum(0)
         if quantity in _SIZES:
-            self._sums[f"{quantity}_size"][at] += torch.linalg.vector_norm(numbers, ord=1, dim=0)
+            self._sums[f"{quantity}_size"][at] += numbers.abs().sum(0)
         if quantity == "effect":
             self._effects[:, at] = numbers
 
     def end(self) -> None:
-        """Call after them. All layers are listed at once, since each update of a list makes a GPU wait."""
+        """Call after them. The effects of all layers are listed at once, since each update of a list makes a GPU wait."""
+        self._sums["effect_square"] += self._effects.square().sum(0)
         every = slice(0, self._effects.shape[1])
         self._helped.update_rows(self._effects, self._examples, every)  # the loss rises where the memory helped
         self._hurt.update_rows(self._effects.neg_(), self._examples, every)

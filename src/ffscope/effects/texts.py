@@ -81,6 +81,15 @@ def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers:
     return [_batch(numbers, texts, chosen) for chosen in by_length(lengths, tokens=tokens, rows=len(texts))]
 
 
+def batches_by_prediction(study: Study, model: ModelInfo, examples: Examples) -> list[Batch]:
+    """All examples: batches that the model predicts rightly, which are differentiated once instead of twice, then the others."""
+    table = pq.read_table(study.path("examples.parquet"), columns=["example", "prediction", "target"])
+    right = pc.fill_null(pc.equal(table["prediction"], table["target"]), False)
+    numbers = table["example"].filter(right).to_numpy()
+    others = np.setdiff1d(np.arange(len(examples)), numbers)
+    return [batch for some in (numbers, others) for batch in example_batches(study, model, examples, some)]
+
+
 def _graph_bytes(device: torch.device) -> int:
     """How many bytes a pass may keep on a device."""
     if device.type != "cuda":

@@ -10,8 +10,9 @@ from ffscope.memory_types.firing import Block, Firings, Prefixes
 from ffscope.memory_types.frequency import FrequencyAxis
 from ffscope.memory_types.ngrams import Covers, Fires, Limits, Ngrams, covers, ngrams_of
 from ffscope.memory_types.positions import Window, mutual_information, prefixes_in
-from ffscope.memory_types.values import suppressed_shares, value_norms, value_statistics
+from ffscope.memory_types.values import suppressed_shares, value_statistics
 from ffscope.models.lenses.base import Lens
+from ffscope.models.linear_parts import norms_in_residual
 from ffscope.models.memory_model import MemoryModel
 
 Quantities = dict[str, Array]
@@ -67,7 +68,7 @@ def _tokens(by_n: list[Covers], ngrams: tuple[Ngrams, ...], n: int, row: int) ->
 def value_quantities(model: MemoryModel, lens: Lens | None, block: Block, counts: Array) -> Quantities:
     """The quantities that depend on the values alone. Percentiles are among all values of the layer."""
     layer = model.layer(block.layer)
-    norms = value_norms(layer)
+    norms = norms_in_residual(layer, layer.values()).double().cpu().numpy()
     unknown = np.full(len(norms), np.nan)
     quantities = {"norm": norms, "norm_percentile": percentiles(norms)}
     quantities |= dict.fromkeys(

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from ffscope.axes import Array, Float, Int
 from ffscope.memory_types.frequency import FrequencyAxis
-from ffscope.models.feed_forward import FeedForward
 from ffscope.models.lenses.base import Lens
-from ffscope.models.linear_parts import to_residual
 
 
 class ValueStatistics(NamedTuple):
@@ -30,12 +28,6 @@ def value_statistics(
     parts = [_of_chunk(logits, axis) for logits in lens.value_chunks(layer)]
     skew, kurtosis, frequency, variance = (torch.cat(part).double().cpu().numpy() for part in zip(*parts, strict=True))
     return ValueStatistics(skew, kurtosis, frequency, _unit_variance(lens, layer, variance, norms))
-
-
-@torch.no_grad()
-def value_norms(layer: FeedForward) -> Float[Array, "memory"]:
-    """The norms of a layer's values as they are added to the residual."""
-    return to_residual(layer, layer.values()).float().norm(dim=-1).double().cpu().numpy()
 
 
 def _of_chunk(logits: Float[Tensor, "n vocab"], axis: FrequencyAxis | None) -> tuple[Tensor, ...]:

@@ -82,6 +82,8 @@ def value_directions(
     layer: FeedForward, *, directions: Float[Tensor, "n hidden"], scales: Float[Tensor, "n"]
 ) -> Float[Tensor, "n hidden"]:
     """The d with value · d = (the value as added to the residual) · direction, where `scales` are the layer's `post_scales`."""
+    if layer.post is None:
+        return directions.double() * layer.scale
     return scales[:, None] * _gradient(lambda rows: (to_residual(layer, rows).double() * directions).sum(), directions)
 
 

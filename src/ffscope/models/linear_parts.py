@@ -31,6 +31,12 @@ def to_residual(layer: FeedForward, values: Float[Tensor, "memory hidden"]) -> F
     return (values if layer.post is None else linear_part(layer.post, values.shape[-1])(values)) * layer.scale
 
 
+@torch.no_grad()
+def norms_in_residual(layer: FeedForward, values: Float[Tensor, "memory hidden"]) -> Float[Tensor, "memory"]:
+    """The norms of values as they are added to the residual, apart from the scale of a norm after the layer."""
+    return to_residual(layer, values).float().norm(dim=-1)
+
+
 def linear_part(step: Map, width: int) -> Map:
     """The linear part of a step: a projection's matrix, or a norm's centring and gain; an activation is skipped."""
     if isinstance(step, nn.Linear):
