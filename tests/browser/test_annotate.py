@@ -50,8 +50,8 @@ def ranks_on(page, memory):
     ]
 
 
-def begin(browse, address, name="ada"):
-    page = browse(address)
+def begin(browse, address, name="ada", before=None):
+    page = browse(address, before=before)
     page.get_by_label("Your name").fill(name)
     page.get_by_role("button", name="Begin").click()
     return page, memory_on(page)
@@ -298,11 +298,15 @@ def test_two_people_at_once_lose_nothing(desk, browse):
     expect(people["ada"].get_by_text("3 of 12 done")).to_be_visible()
 
 
+def refuse_drafts(page):
+    """To be called before a page is loaded: on a loaded one, Chromium may let through a request that comes soon after."""
+    page.route("**/draft.json", lambda route: route.abort())
+
+
 def test_what_could_not_be_saved_is_saved_later(desk, browse):
     browse.expects("ERR_FAILED")
     address, _ = desk
-    page, memory = begin(browse, address)
-    page.route("**/draft.json", lambda route: route.abort())
+    page, memory = begin(browse, address, before=refuse_drafts)
     for key in "1j1":
         page.keyboard.press(key)
     expect(page.get_by_text("Not saved.")).to_be_visible()
@@ -318,8 +322,7 @@ def test_what_could_not_be_saved_is_saved_later(desk, browse):
 def test_what_was_kept_in_the_browser_does_not_come_back_over_newer_steps(desk, browse):
     browse.expects("ERR_FAILED")
     address, _ = desk
-    page, memory = begin(browse, address)
-    page.route("**/draft.json", lambda route: route.abort())
+    page, memory = begin(browse, address, before=refuse_drafts)
     page.keyboard.press("1")
     expect(page.get_by_text("Not saved.")).to_be_visible()
     page.unroute("**/draft.json")
