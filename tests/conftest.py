@@ -1,10 +1,11 @@
+import ast
 import importlib.util
 import os
 import signal
 from pathlib import Path
 
 import pytest
-from jaxtyping import install_import_hook
+from jaxtyping import _import_hook, install_import_hook
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test uses the network
 # Models here are so small that threads only wait for each other. Child processes read these too.
@@ -19,6 +20,17 @@ SHAPED = [
     for path in SOURCE.rglob("*.py")
     if "from ffscope.axes import" in path.read_text(encoding="utf-8")
 ]
+
+
+class OutermostFunctions(_import_hook.JaxtypingTransformer):
+    """Checks the functions of modules and classes. Those within functions are defined, and would be prepared, at every call."""
+
+    def visit_FunctionDef(self, node):
+        within = any(isinstance(parent, ast.FunctionDef) for parent in self._parents)
+        return node if within else super().visit_FunctionDef(node)
+
+
+_import_hook.JaxtypingTransformer = OutermostFunctions
 install_import_hook(SHAPED, "beartype.beartype")
 
 SHARED = Path(__file__).parents[2] / "shared"
