@@ -1,5 +1,7 @@
 """Models spread over devices by a device map, compared with the same model on one device."""
 
+import copy
+
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -21,8 +23,8 @@ FAMILIES = ["gpt2", "llama", "qwen3_moe", "gemma2", "opt post-norm", "falcon", "
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 # Offloaded weights are on the meta device except while their module runs.
 PLACES = [("cpu", "disk"), pytest.param("cuda:0", "cpu", marks=GPU)]
-STAGES = ("values", "mutation", "composition", "refinement")
-TABLES = ("triggers", "memories", "examples", *STAGES, "last_layer")
+STAGES = ("values", "mutation", "composition", "refinement", "effects", "types")
+TABLES = ("triggers", "memories", "examples", *STAGES, "last_layer", "exact_effects", "effect_groups")
 OPTIONS = {**studies.SMALL, "examples": 12, "mutation_memories": 3, "mutation_triggers": 2}
 CORPUS, HELD_OUT = (
     "\n\n".join(f"{word} cat sat on {noun}." for word in words for noun in ("mats", "hats", "the dog", "it"))
@@ -49,6 +51,8 @@ def device_map(model, first, second, prefix=""):
 @pytest.fixture(params=FAMILIES)
 def folder(request, tmp_path, tokenizer):
     tiny.make(request.param).save_pretrained(tmp_path / "model")
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.mask_token = "<unk>"  # effects of a masked model need one
     tokenizer.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
