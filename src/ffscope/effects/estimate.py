@@ -31,7 +31,7 @@ Add = Callable[[Quantity, int, slice, Tensor], None]
 
 
 class Estimator:
-    """Estimates effects at batches of examples, in one forward pass and two backward passes each.
+    """Estimates effects at batches of examples, in one forward pass and one or two backward passes each.
 
     With `steps` > 1, effect and prediction are integrals of the gradient from the coefficients to the baseline, at the midpoints
     of so many steps, while all memories of a layer change together (Sundararajan et al. 2017; Marks et al. 2024).

@@ -156,7 +156,7 @@ _MEASURES = (
 STAGE = Stage(
     name="effects",
     help="Estimate what taking each memory away does to the loss and the prediction, and measure it for some.\n\n"
-    "The estimate of all memories takes one forward and two backward passes over held-out examples.",
+    "The estimate of all memories takes one forward and at most two backward passes over held-out examples.",
     needs=("triggers", "examples"),
     after=("refinement", "patterns", "labels"),
     tables=(_EFFECTS, _EXACT, _GROUPS),
