@@ -96,6 +96,15 @@ def test_a_second_run_changes_nothing(whole, model):
     assert {name: (whole.folder / name).stat().st_mtime_ns for name in written} == written
 
 
+def test_a_stage_without_one_of_its_tables_is_run_again(whole, model, tmp_path):
+    study = studies.copy_of(whole, tmp_path)
+    for stage, table in (("refinement", "last_layer"), ("effects", "exact_effects")):
+        study.path(f"{table}.parquet").unlink()
+        assert not study.has(stage)
+    run(model, CorpusOptions(whole.settings["corpus"]), study.folder, search=SEARCHING, **STAGE_OPTIONS)
+    assert digests(study.folder) == digests(whole.folder)
+
+
 class Stop(Exception):
     pass
 

@@ -40,6 +40,7 @@ class Table:
     row: str
     columns: tuple[Column, ...]
     help: str = ""
+    optional: bool = False  # whether a finished stage may be without it
 
     @property
     def file(self) -> str:
@@ -162,7 +163,7 @@ class Stage:
 
     @property
     def table(self) -> Table | None:
-        """The table whose file shows that the stage is done: the one with its name, or else its first."""
+        """The stage's main table: the one with its name, or else its first."""
         return next((table for table in self.tables if table.name == self.name), next(iter(self.tables), None))
 
     def settings(self, options: Options) -> dict[str, Any]:

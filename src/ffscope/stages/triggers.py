@@ -83,6 +83,7 @@ STAGE = Stage(
             "memory × rank",
             _COLUMNS,
             "with `--negative`: the same columns for the lowest coefficients below 0; rank 1 is the lowest",
+            optional=True,
         ),
         _MEMORIES,
     ),

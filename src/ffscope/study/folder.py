@@ -103,10 +103,11 @@ class Study:
         return self.has(stage)
 
     def has(self, stage: str) -> bool:
-        """Whether a stage is finished and its table still exists."""
+        """Whether a stage is finished and all its tables still exist."""
+        if not self.manifest["stages"].get(stage, {}).get("done", False):
+            return False
         row = stages().get(stage)
-        exists = row is None or row.table is None or self.path(row.table.file).is_file()
-        return exists and self.manifest["stages"].get(stage, {}).get("done", False)
+        return row is None or all(table.optional or self.path(table.file).is_file() for table in row.tables)
 
     def need(self, stage: str, settings: dict[str, Any] | None = None) -> None:
         """Raise if a stage that another one needs is not finished, or was run with other settings."""
