@@ -10,7 +10,7 @@ from torch import Tensor
 from ffscope.axes import Float
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.direct import DirectPath
-from ffscope.effects.position_sums import product_sums, size_sums
+from ffscope.effects.position_sums import position_sums
 from ffscope.effects.readout import Gradients, read_gradients
 from ffscope.effects.texts import Batch, Places
 from ffscope.errors import LensError
@@ -112,11 +112,14 @@ class Estimator:
         part: Part,
         coefficients: Float[Tensor, "n pos memory"],
         gradient: Float[Tensor, "n pos memory"],
-    ) -> Float[Tensor, "n memory"]:
-        """To first order, what changes when each memory is taken away."""
+        *,
+        sizes: bool = False,
+    ) -> tuple[Float[Tensor, "n memory"], Float[Tensor, "n memory"] | None]:
+        """To first order, what changes when each memory is taken away; with `sizes`, also Σ |gradient| over the positions."""
         if self.baselines.are_zero:
-            return product_sums(coefficients, gradient).neg()
-        return product_sums(self.taken_away(layer, part, coefficients), gradient)
+            change, summed = position_sums(coefficients, gradient, sizes=sizes)
+            return change.neg(), summed
+        return position_sums(self.taken_away(layer, part, coefficients), gradient, sizes=sizes)
 
     def norms(self, layer: int, part: Part) -> Float[Tensor, "memory"]:
         """The norms of a part's values."""
@@ -152,12 +155,12 @@ class _Observer:
 
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
         memories, estimator = slice(part.offset, part.offset + part.memories), self._estimator
+        change, sizes = estimator.change(layer, part, coefficients, gradient, sizes="effect" in self.signs)
         if estimator.steps == 1:
-            change = estimator.change(layer, part, coefficients, gradient)
             for quantity, sign in self.signs.items():
                 self._add(quantity, layer, memories, sign * change)
-        if "effect" in self.signs:
-            self._add("gradient", layer, memories, size_sums(gradient))
+        if sizes is not None:
+            self._add("gradient", layer, memories, sizes)
             at = (index.to(coefficients.device) for index in (self._places.rows, self._places.positions))
             here = coefficients[tuple(at)].float()
             self._add_here(layer, part, memories, here)
@@ -190,7 +193,8 @@ class _Integrals:
         self.sums: dict[tuple[Quantity, int, int], Tensor] = {}  # by quantity and range of memories
 
     def __call__(self, layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
-        change = self._estimator.change(layer, part, coefficients, gradient) * self.weight
+        change, _ = self._estimator.change(layer, part, coefficients, gradient)
+        change = change * self.weight
         for quantity, sign in self.signs.items():
             at = quantity, part.offset, part.offset + part.memories
             self.sums[at] = sign * change + self.sums.get(at, 0)

@@ -1,26 +1,39 @@
 """Sums over the positions of each text, for every memory, in float32 at least."""
 
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from ffscope.axes import Float
 
-
-def product_sums(
-    coefficients: Float[Tensor, "n pos memory"], gradient: Float[Tensor, "n pos memory"]
-) -> Float[Tensor, "n memory"]:
-    """Σ coefficient × gradient."""
-    return (coefficients * gradient).sum(1, dtype=_at_least_float32(gradient))
+Sums = tuple[Float[Tensor, "n memory"], Float[Tensor, "n memory"] | None]
+"""Σ coefficient × gradient; Σ |gradient| where that is asked for."""
 
 
-def size_sums(gradient: Float[Tensor, "n pos memory"]) -> Float[Tensor, "n memory"]:
-    """Σ |gradient|."""
-    exact = _at_least_float32(gradient)
-    if gradient.is_cuda:
-        return torch.linalg.vector_norm(gradient, ord=1, dim=1, dtype=exact)
-    # On a CPU the norm along a dimension that is not the last is about three times slower than this.
-    return gradient.abs().sum(1, dtype=exact)
+def position_sums(
+    coefficients: Float[Tensor, "n pos memory"], gradient: Float[Tensor, "n pos memory"], *, sizes: bool
+) -> Sums:
+    """The sums, which one kernel computes on a GPU; `sizes` asks for the second."""
+    contiguous = coefficients.stride(2) == gradient.stride(2) == 1
+    fused = _fused() if gradient.is_cuda and gradient.dtype != torch.float64 and contiguous else None
+    return (fused or plain_sums)(coefficients, gradient, sizes)
 
 
-def _at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
+def plain_sums(
+    coefficients: Float[Tensor, "n pos memory"], gradient: Float[Tensor, "n pos memory"], sizes: bool
+) -> Sums:
+    """The same in plain torch, which on a GPU writes all products and reads them again."""
+    exact = torch.promote_types(gradient.dtype, torch.float32)
+    # On a CPU torch's norm along a dimension that is not the last is about three times slower than the sum of absolute values.
+    return (coefficients * gradient).sum(1, dtype=exact), gradient.abs().sum(1, dtype=exact) if sizes else None
+
+
+@cache
+def _fused() -> Callable[[Tensor, Tensor, bool], Sums] | None:
+    try:
+        from ffscope.effects.fused_sums import fused_sums
+    except ImportError:  # no Triton for this device
+        return None
+    return fused_sums
