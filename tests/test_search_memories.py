@@ -171,6 +171,27 @@ def test_the_command_shows_rank_and_probability_of_the_token(study, tables):
     assert "Only the 20 top tokens of every value are searched" in text
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_command_shows_the_measures_that_are_queried(study, tables, width):
+    arguments = [
+        "search",
+        str(study.folder),
+        "--sort",
+        "effect_size",
+        "--where",
+        "promoter=no",
+        "--where",
+        "fires=0.1..",
+    ]
+    shown = CliRunner().invoke(app, [*arguments, "--count", "2"], env={"COLUMNS": str(width)}).stdout.splitlines()
+    assert shown[1].split()[:4] == ["memory", "effect_size", "fires", "promoter"]
+    rows = find(tables, sort="effect_size", promoter="no", fires="0.1..").rows[:2]
+    expected = [
+        [row.memory, f"{row.measures['effect_size']:.2g}", f"{row.measures['fires']:.1%}", "no"] for row in rows
+    ]
+    assert [line.split()[:4] for line in shown[2:]] == expected  # a narrow terminal cuts no name and no number
+
+
 def test_by_pattern_and_kind(study, tables):
     memories = plain(study)
     word = next(memory["patterns"][0]["description"] for memory in memories.values() if memory["patterns"])[:6].upper()

@@ -103,11 +103,12 @@ def search(
 
     terms = {"trigger": trigger, "promotes": promotes, "pattern": pattern, "kind": kind, "layers": layers, "sort": sort}
     terms["loose"] = "yes" if loose else ""
-    matches = search(study, SearchQuery.parse({**terms, **parse_where(where or [])}, limit=count))
+    query = SearchQuery.parse({**terms, **parse_where(where or [])}, limit=count)
+    matches = search(study, query)
     if json_:
         out.print_json(json.dumps(asdict(matches)))
     else:
-        print_matches(matches)
+        print_matches(matches, query.measures)
 
 
 @command()

@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -200,14 +200,16 @@ def print_memory(page: "MemoryPage", count: int) -> None:
             _print_triggers(triggers[:count])
 
 
-def print_matches(matches: "Matches") -> None:
-    """The matching memories, each with its first trigger that contains the text, and the promoted token."""
+def print_matches(matches: "Matches", queried: Iterable[str] = ()) -> None:
+    """The matches: first triggers that contain the text, promoted tokens, and the measures that are queried and usually shown."""
     cut = f"; the first {len(matches.rows):,}:" if len(matches.rows) < matches.count else ""
     out.print(f"{matches.count:,} memories match ({1000 * matches.seconds:.0f} ms){cut}")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = _promoted_columns() if any(row.promoted for row in matches.rows) else _match_columns()
+    columns = _MEMORY | dict(_measure_column(measures()[name][1], 24) for name in queried)
+    columns |= _promoted_columns() if any(row.promoted for row in matches.rows) else _match_columns()
     for name, (justify, _) in columns.items():
-        table.add_column(name, justify=justify, no_wrap=True)
+        # Where the terminal is narrow, texts are cut, and never a number or a name.
+        table.add_column(name, justify=justify, no_wrap=justify == "right" or name in _MEMORY)
     for row in matches.rows:
         table.add_row(*(cell(row) for _, cell in columns.values()))
         if row.trigger is not None:
@@ -236,14 +238,14 @@ _PROMOTED: dict[str, _Column] = {
 
 
 def _match_columns() -> dict[str, _Column]:
-    """A memory and the measures shown in the terminal."""
-    return _MEMORY | dict(_measure_column(measure, 48) for _, measure in _terminal_measures())
+    """The measures shown in the terminal."""
+    return dict(_measure_column(measure, 48) for _, measure in _terminal_measures())
 
 
 def _promoted_columns() -> dict[str, _Column]:
-    """A memory and the promoted token searched for, in place of the value's other measures."""
+    """The promoted token searched for, in place of the value's other measures, and the rest."""
     others = [measure for stage, measure in _terminal_measures() if stage.name not in ("values", "agreement")]
-    return _MEMORY | _PROMOTED | dict(_measure_column(measure, 24) for measure in others)
+    return _PROMOTED | dict(_measure_column(measure, 24) for measure in others)
 
 
 def _terminal_measures() -> "Iterator[tuple[Stage, Measure]]":
@@ -258,10 +260,10 @@ def _measure_column(measure: "Measure", longest: int) -> tuple[str, _Column]:
 
 
 def _cell(measure: "Measure", value: Any, longest: int) -> Text | str:
-    if measure.kind == "token":
-        return Text(visible(value or "–", 16), style="cyan")
-    if measure.kind in ("text", "choice"):
-        return Text(visible(value or "–", longest))
+    if measure.kind in ("token", "text", "choice"):
+        token = measure.kind == "token"
+        text = visible(value or "–", 16 if token else longest)
+        return Text(text, style="cyan" if token else "", no_wrap=True, overflow="ellipsis")
     if value is None:
         return "–"
     if measure.kind == "answer":

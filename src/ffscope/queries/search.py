@@ -63,6 +63,12 @@ class SearchQuery:
     limit: int = 100
     offset: int = 0
 
+    @property
+    def measures(self) -> list[str]:
+        """The measures that it sorts or filters by."""
+        names = (self.sort.removeprefix("-"), *self.ranges, *self.answers, *self.choices)
+        return [name for name in dict.fromkeys(names) if name in measures()]
+
     @classmethod
     def parse(cls, texts: Mapping[str, str], *, limit: int = 100, offset: int = 0) -> "SearchQuery":
         """From texts: `{"trigger": "climate", "agrees": "yes", "precision": "0.2.."}`; an empty text counts as left out."""
@@ -219,9 +225,7 @@ def _measures(query: SearchQuery, parameters: dict[str, Any]) -> list[str]:
 
 def _stages(query: SearchQuery, *more: str) -> set[str]:
     """The stages that a query needs; `more` are further measures that are needed."""
-    declared = measures()
-    names = (*query.choices, *query.answers, *query.ranges, query.sort.removeprefix("-"), *more)
-    stages = {stage_of(name) for name in names if name in declared}
+    stages = {stage_of(name) for name in (*query.measures, *more) if name in measures()}
     stages |= {"values"} if query.promotes else set()
     return stages | ({"patterns"} if query.pattern else set())
 
