@@ -8,6 +8,7 @@ from ffscope.axes import Array
 from ffscope.report.correlation import EFFECT_DECIMALS, pearson, slope, spearman
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
+from ffscope.report.wording import decimal
 
 _RANK, _PAIRS = "memories, by rank", "single examples"
 _TRUSTED, _SLOPES = 0.8, (0.5, 2.0)
@@ -84,14 +85,14 @@ def _sentence(entry: Entry) -> str:
         ""
         if random["value"] is None
         else (
-            f" Among the memories selected at random, over all layers, it is {random['value']:.2f} (95 % interval "
-            f"{random['low']:.2f} to {random['high']:.2f})."
+            f" Among the memories selected at random, over all layers, it is {decimal(random['value'])} (95 % interval "
+            f"{decimal(random['low'])} to {decimal(random['high'])})."
         )
     )
     return (
         f"The effects of {entry['memories']:,} memories were measured. By layer, the rank correlation of estimate and exact "
-        f"effect is {min(ranks):.2f} to {max(ranks):.2f}, and an estimate of 1 stands for an exact effect of {min(slopes):.2f} to "
-        f"{max(slopes):.2f} (slope).{at_random} {trust}"
+        f"effect is {decimal(min(ranks))} to {decimal(max(ranks))}, and an estimate of 1 stands for an exact effect of "
+        f"{decimal(min(slopes))} to {decimal(max(slopes))} (slope).{at_random} {trust}"
     )
 
 
@@ -108,7 +109,7 @@ def _findings(entry: Entry) -> list[Finding]:
     return [
         Finding(
             "Rank correlation of estimated with measured effects, by layer",
-            f"{min(ranks):.2f} to {max(ranks):.2f}",
+            f"{decimal(min(ranks))} to {decimal(max(ranks))}",
             "not measured",
             reading,
         )

@@ -8,6 +8,7 @@ from ffscope.queries.effects import scored_memories
 from ffscope.report.correlation import EFFECT_DECIMALS, spearman
 from ffscope.report.figure import Entry, Figure, Finding
 from ffscope.report.series import Source
+from ffscope.report.wording import decimal
 
 _SCORES = {
     "effect_size": "estimated effect",
@@ -57,7 +58,8 @@ def _sentence(entry: Entry) -> str:
     if not scores:
         return "The memories selected at random have no effect at the examples where effects were measured."
     parts = [
-        f"{_SCORES[name]} {row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f})" for name, row in scores.items()
+        f"{_SCORES[name]} {decimal(row['value'])} ({decimal(row['low'])} to {decimal(row['high'])})"
+        for name, row in scores.items()
     ]
     return (
         f"Rank correlation with the measured size of the effect, over {entry['memories']:,} memories selected at random from all "
@@ -73,7 +75,7 @@ def _findings(entry: Entry) -> list[Finding]:
     return [
         Finding(
             "Rank correlation of mean |coefficient| × ‖value‖ with the measured effect",
-            f"{usual:.2f}; the estimate {estimate:.2f}",
+            f"{decimal(usual)}; the estimate {decimal(estimate)}",
             "not measured",
             better,
         )

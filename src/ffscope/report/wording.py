@@ -21,7 +21,12 @@ def percent(share: float | None) -> str:
         return "–"
     hundredths = 100 * share or 0.0
     form = ".0f" if abs(hundredths) >= 10 else ".1f" if abs(hundredths) >= 1 else ".2g"
-    return f"{hundredths:{form}} %".replace("-", "−")
+    return f"{decimal(hundredths, form)} %"
+
+
+def decimal(number: float, form: str = ".2f") -> str:
+    """A number that may be below 0."""
+    return f"{number:{form}}".replace("-", "−")
 
 
 def ends(entry: Entry, name: str) -> tuple[LayerValue, LayerValue]:
