@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 PAGE = HERE / "tutorial.md"
 STUDIES = HERE.parent / ".docs-studies"
 STUDY = STUDIES / "demo-study"
-FIGURES = ("patterns", "mutation", "agreement", "zero_agreement", "cases", "residual_agreement")
+FIGURES = ("patterns", "mutation", "agreement", "zero_agreement", "cases", "residual_agreement", "effect_groups")
 
 
 def main() -> None:

