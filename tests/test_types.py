@@ -73,7 +73,7 @@ def searched(model, corpus, folder, search=SEARCHING):
 
 
 def write_effects(study, sizes):
-    """A table as the stage `effects` would write it: (direct_size, norm_size) by memory, (3, 1) by default."""
+    """Tables as the stage `effects` would write them: (direct_size, norm_size) by memory, (3, 1) by default; nothing else."""
     names = [(row["layer"], row["memory"]) for row in rows_of(study, "memories")]
     direct, norm = zip(*(sizes.get(name, (3.0, 1.0)) for name in names), strict=True)
     columns = {"layer": [layer for layer, _ in names], "memory": [memory for _, memory in names]}
@@ -81,6 +81,8 @@ def write_effects(study, sizes):
     schema = SCHEMAS["effects.parquet"]
     others = {name: [None] * len(names) for name in schema.names if name not in columns}
     pq.write_table(pa.table({**columns, **others}, schema), study.path("effects.parquet"))
+    for file in ("exact_effects.parquet", "effect_groups.parquet"):
+        pq.write_table(SCHEMAS[file].empty_table(), study.path(file))
     study.finish("effects", {}, seconds=0.0)
     return study
 
