@@ -25,6 +25,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
 from ffscope.search.example_pass import draw_examples
+from ffscope.search.passes import by_similar_length
 from ffscope.stages.effects import EffectOptions
 from ffscope.study.folder import Study
 from plain import DECODER_START, make
@@ -171,6 +172,40 @@ def test_one_backward_pass_is_enough_where_all_predictions_are_right(steps, toke
     for layer in range(model.layers):
         expected = torch.stack([right["effect", layer][0], both_wrong["effect", layer][1]])
         torch.testing.assert_close(one_right["effect", layer], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"steps": 2}, {"baselines": "mean"}], ids=["first order", "steps", "mean"])
+@pytest.mark.parametrize("name", sorted({*FAMILIES} - {"bert", "t5"}))
+def test_texts_of_different_lengths_share_a_batch(name, options, tokenizer):
+    """What follows a prefix changes nothing in a causal model, so it may be padded."""
+    model = memory_model(PlainModel(name), tokenizer)
+    if options.get("baselines"):
+        generator = np.random.default_rng(0)
+        means = tuple(generator.normal(size=count).astype(np.float32) for count in model.memories)
+        options = {"baselines": Baselines(means)}
+    padded = TOKENS.copy()
+    padded[0, 4:] = padded[0, 3]
+    together = estimates(model, batch=BATCH._replace(tokens=padded, positions=np.array([-3, -1])), **options)
+    alone = [
+        estimates(model, batch=Batch(*(array[row : row + 1] for array in BATCH._replace(tokens=tokens))), **options)
+        for row, tokens in enumerate((TOKENS[:, :4], TOKENS))
+    ]
+    assert together.keys() == alone[0].keys() == alone[1].keys()
+    for at, numbers in together.items():
+        torch.testing.assert_close(numbers, torch.cat([rows[at] for rows in alone]), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [1, 20, 300, 10**6])
+def test_batches_of_similar_lengths(tokens):
+    lengths = np.random.default_rng(0).integers(1, 70, size=500)
+    batches = by_similar_length(lengths, tokens=tokens)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(500))
+    for batch in batches:
+        longest = lengths[batch].max()
+        assert len(batch) == 1 or len(batch) * longest <= tokens
+        assert lengths[batch].min() >= 0.75 * longest
+    assert tokens < 10**6 or len(batches) <= 15
+    assert by_similar_length(lengths[:0], tokens=tokens) == []
 
 
 # --- the stage ---

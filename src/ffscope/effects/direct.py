@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,17 +15,10 @@ from ffscope.models.hooks import tap
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part
 
-
-class Products(NamedTuple):
-    """What one unit of each memory's coefficient changes directly, at each example.
-
-    `held`: the loss, with the scale of the final norm held; `scale`: the loss, through that scale alone; `logit`: the target's
-    logit, with the scale held.
-    """
-
-    held: Float[Tensor, "n memory"]
-    scale: Float[Tensor, "n memory"]
-    logit: Float[Tensor, "n memory"]
+Direct = Literal["direct", "scale", "logit"]
+"""What a memory changes directly when it is taken away: the loss, with the scale of the final norm held; the loss, through that
+scale alone; and minus the target's logit, with the scale held."""
+DIRECT: tuple[Direct, ...] = get_args(Direct)
 
 
 class DirectPath:
@@ -35,7 +28,8 @@ class DirectPath:
         self._model, self._places = model, places
         self._updates: dict[int, Tensor] = {}
         self._into_post: dict[int, Tensor] = {}
-        self._directions: Tensor | None = None  # 3 × n × hidden, in the order of Products
+        self._ones = torch.ones(len(places.rows), dtype=torch.float64, device=model.device)
+        self._directions: Tensor | None = None  # as in DIRECT, × n × hidden
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -65,24 +59,24 @@ class DirectPath:
         inputs = head_of(model).head_input(states)
         of_scores = score_gradients(model, inputs, self._places.targets)
         held, logit = (frozen_directions(model, states, heads) for heads in (gradients.head, of_scores))
-        self._directions = torch.stack([held, gradients.loss.double() - held, logit])
+        self._directions = torch.stack([held, gradients.loss.double() - held, -logit])
 
     @torch.no_grad()
-    def products(self, layer: int, part: Part) -> Products | None:
-        """The direct changes by each memory of a part; None if the layer does not lead to the logits."""
+    def products(self, layer: int, part: Part) -> Float[Tensor, "quantity n memory"] | None:
+        """What one unit of each memory's coefficient changes, as in DIRECT; None if the layer does not lead to the logits."""
         if self._directions is None or layer not in self._model.predicting_layers:
             return None
         ff, scales = self._model.layer(layer), self.scales(layer)
-        along = value_directions(ff, directions=self._directions.flatten(0, 1), scales=scales.repeat(3))
+        along = value_directions(ff, directions=self._directions.flatten(0, 1), scales=scales.repeat(len(DIRECT)))
         values = part.values()
         products = along.to(values) @ values.T  # in the model's precision, like its own products
-        return Products(*products.float().unflatten(0, (3, -1)))
+        return products.float().unflatten(0, (len(DIRECT), -1))
 
     @torch.no_grad()
     def scales(self, layer: int) -> Float[Tensor, "n"]:
         """What the norm after a layer multiplies its values by, apart from its gain; 1 without such a norm."""
         ff = self._model.layer(layer)
         if layer not in self._updates:
-            return torch.ones(len(self._places.rows), dtype=torch.float64, device=self._model.device)
+            return self._ones
         update, into_post = self._updates[layer] * ff.scale, self._into_post[layer]
         return post_scales(self._model, ff, update=update, into_post=into_post).to(self._model.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ffscope.axes import Float
 from ffscope.effects.baseline import Baselines
-from ffscope.effects.direct import DirectPath
+from ffscope.effects.direct import DIRECT, DirectPath
 from ffscope.effects.position_sums import position_sums
 from ffscope.effects.readout import Gradients, read_gradients
 from ffscope.effects.texts import Batch, Places
@@ -169,7 +169,7 @@ class _Observer:
         """Add what depends on the coefficients at the examples' own positions alone."""
         estimator = self._estimator
         self._add("fires", layer, memories, (coefficients > 0).float())
-        sizes = coefficients.abs() * estimator.norms(layer, part).to(coefficients)
+        sizes = coefficients.abs() * estimator.norms(layer, part)
         products = None
         if self.direct is not None:
             with suppress(LensError):  # a norm after the layer that does more than scale
@@ -178,9 +178,8 @@ class _Observer:
         self._add("contribution", layer, memories, sizes)
         if products is not None:
             change = estimator.taken_away(layer, part, coefficients)
-            self._add("direct", layer, memories, change * products.held.to(change))
-            self._add("scale", layer, memories, change * products.scale.to(change))
-            self._add("logit", layer, memories, -change * products.logit.to(change))
+            for quantity, numbers in zip(DIRECT, change * products.to(change), strict=True):
+                self._add(quantity, layer, memories, numbers)
 
 
 class _Integrals:

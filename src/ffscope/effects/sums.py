@@ -1,5 +1,6 @@
 """Sums of effects over examples, for every memory, and the examples where each helped and hurt most."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
@@ -24,51 +25,51 @@ class Sums:
 
     def __init__(self, memories: Sequence[int], device: torch.device) -> None:
         self._starts = [sum(memories[:layer]) for layer in range(len(memories))]
-        total = sum(memories)
+        self._total = total = sum(memories)
         names = (*_QUANTITIES, "effect_square", *(f"{name}_size" for name in _SIZES))
         self._sums = {name: torch.zeros(total, dtype=torch.float64, device=device) for name in names}
         self._hurt, self._helped = (RunningTop(total, LISTED, device) for _ in range(2))
-        self._begun = 0
-        self._counted: dict[
-            str, tuple[int, int]
-        ] = {}  # by quantity: the last batch that it was added in, and its examples so far
+        self._counts: Counter[str] = Counter()  # by quantity: the examples at which it was added
         self.count = 0
         self._examples = torch.empty(0, dtype=torch.int64, device=device)
-        self._effects = torch.empty(0, total, device=device)
+        self._rows: dict[str, Tensor] = {}  # by quantity: the numbers of the batch, example × memory of any layer
 
     def begin(self, examples: Int[Tensor, "n"]) -> None:
         """Call before the numbers of these examples are added."""
         self._examples = examples.to(self._examples.device)
-        self._effects = self._effects.new_zeros(len(examples), self._effects.shape[1])
-        self.count += len(examples)
-        self._begun += 1
+        self._rows = {}
 
     def add(self, quantity: Quantity, layer: int, memories: slice, numbers: Float[Tensor, "n memory"]) -> None:
         """Add a quantity of some memories of a layer at the examples."""
-        numbers = numbers.float().to(self._examples.device)
         start = self._starts[layer]
-        at = slice(start + memories.start, start + memories.stop)
-        last, examples = self._counted.get(quantity, (0, 0))
-        self._counted[quantity] = self._begun, examples + (last != self._begun) * len(self._examples)
-        # In float32 within a batch: in float64, torch would first copy all numbers.
-        self._sums[quantity][at] += numbers.sum(0)
-        if quantity in _SIZES:
-            self._sums[f"{quantity}_size"][at] += numbers.abs().sum(0)
-        if quantity == "effect":
-            self._effects[:, at] = numbers
+        self._row(quantity)[:, start + memories.start : start + memories.stop] = numbers
+
+    def _row(self, quantity: str) -> Tensor:
+        if quantity not in self._rows:
+            self._rows[quantity] = torch.zeros(len(self._examples), self._total, device=self._examples.device)
+        return self._rows[quantity]
 
     def end(self) -> None:
-        """Call after them. The effects of all layers are listed at once, since each update of a list makes a GPU wait."""
-        self._sums["effect_square"] += self._effects.square().sum(0)
-        every = slice(0, self._effects.shape[1])
-        self._helped.update_rows(self._effects, self._examples, every)  # the loss rises where the memory helped
-        self._hurt.update_rows(self._effects.neg_(), self._examples, every)
+        """Call after them. All layers are summed and listed at once, since on a GPU each call has a fixed cost."""
+        for quantity, rows in self._rows.items():
+            # In float32 within a batch: in float64, torch would first copy all numbers.
+            self._sums[quantity] += rows.sum(0)
+            self._counts[quantity] += len(rows)
+            if quantity in _SIZES:
+                self._sums[f"{quantity}_size"] += rows.abs().sum(0)
+        effects = self._rows["effect"]
+        self._sums["effect_square"] += effects.square().sum(0)
+        every = slice(0, effects.shape[1])
+        self._helped.update_rows(effects, self._examples, every)  # the loss rises where the memory helped
+        self._hurt.update_rows(effects.neg_(), self._examples, every)
+        self.count += len(effects)
+        self._rows = {}
 
     def state(self) -> State:
         """What `merge_states` combines. A quantity that this model does not have at every example is missing."""
         for top in (self._helped, self._hurt):
             top.merge()
-        complete = {name for name, (_, examples) in self._counted.items() if examples == self.count}
+        complete = {quantity for quantity, examples in self._counts.items() if examples == self.count}
         sums = {name: tensor for name, tensor in self._sums.items() if name.split("_")[0] in complete}
         tops = {"helped": self._helped.keys, "hurt": self._hurt.keys, "count": torch.tensor(self.count)}
         return {name: tensor.cpu() for name, tensor in {**sums, **tops}.items()}

@@ -15,11 +15,12 @@ from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import Inputs
 from ffscope.models.memory_model import MemoryModel
 from ffscope.search.example_pass import Examples
-from ffscope.search.passes import by_length, sentence_inputs
+from ffscope.search.passes import by_length, by_similar_length, sentence_inputs
 from ffscope.study.folder import Study
 
 _GRAPH, _GRAPH_ON_GPU = 2**31, 2**35  # bytes that a pass may keep until it is differentiated
 _FREE = 1 / 3  # the share of a GPU's free memory that it may take
+_NUMBERS = 12  # float32 numbers per example and memory: the quantities of `estimate`, and what they are computed from
 _ATTENTION = 2**17  # texts × heads: the backward kernels of attention have workspaces that are indexed with 32 bits
 
 Text = tuple[Array, int, int]
@@ -45,7 +46,7 @@ class Batch(NamedTuple):
     def chunks(self, model: MemoryModel) -> list["Batch"]:
         """The same, a few texts at a time: as many as can be differentiated at once where the model is."""
         length = self.tokens.shape[1] + 1
-        texts = _graph_bytes(model.device) // (length * _bytes_per_token(model))
+        texts = _graph_bytes(model.device) // (length * _bytes_per_token(model) + _NUMBERS * 4 * sum(model.memories))
         config = model.model.config.get_text_config()
         texts = max(1, min(texts, _ATTENTION // getattr(config, "num_attention_heads", 64)))
         return [
@@ -68,7 +69,11 @@ def differentiable(model: MemoryModel, batches: Iterable[Batch]) -> Iterator[Bat
 
 
 def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers: Array | None = None) -> list[Batch]:
-    """All examples or some, in batches of one length; those without a token to predict are left out."""
+    """All examples or some, in batches of one length; those without a token to predict are left out.
+
+    Prefixes of a causal model may be followed by any tokens, so those of similar length share a batch, since on a GPU many small
+    batches would take longer than their computation.
+    """
     numbers = np.arange(len(examples)) if numbers is None else np.sort(numbers)
     make_text = (
         _masked(model, examples) if is_masked(model) else _prefix(model, examples, _next_tokens(study, examples))
@@ -78,7 +83,8 @@ def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers:
     texts, numbers = [text for text, keep in zip(texts, known, strict=True) if keep], numbers[known]
     lengths = np.array([len(tokens) for tokens, _, _ in texts], dtype=np.int64)
     tokens = study.settings["batch_tokens"]
-    return [_batch(numbers, texts, chosen) for chosen in by_length(lengths, tokens=tokens, rows=len(texts))]
+    batches = by_similar_length(lengths, tokens=tokens) if model.causal else by_length(lengths, tokens=tokens)
+    return [_batch(numbers, texts, chosen) for chosen in batches]
 
 
 def batches_by_prediction(study: Study, model: ModelInfo, examples: Examples) -> list[Batch]:
@@ -105,7 +111,8 @@ def _bytes_per_token(model: MemoryModel) -> int:
 
 def _batch(numbers: Array, texts: list[Text], chosen: Array) -> Batch:
     tokens, positions, targets = zip(*(texts[number] for number in chosen), strict=True)
-    stacked = np.stack(tokens)
+    longest = max(map(len, tokens))
+    stacked = np.stack([np.pad(row, (0, longest - len(row)), mode="edge") for row in tokens])
     return Batch(numbers[chosen], stacked, np.array(positions) - stacked.shape[1], np.array(targets))
 
 

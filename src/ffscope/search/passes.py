@@ -36,10 +36,11 @@ def bos_of(study: Study, model: MemoryModel | ModelInfo) -> int | None:
     return bos_token(model.tokenizer) if study.settings["bos"] else None
 
 
-def by_length(lengths: Array, *, tokens: int, rows: int) -> list[Array]:
+def by_length(lengths: Array, *, tokens: int, rows: int | None = None) -> list[Array]:
     """Batches of text numbers, each of one length with up to `tokens` tokens and `rows` texts; the shortest first."""
     if not len(lengths):
         return []
+    rows = rows or len(lengths)
     order = np.argsort(lengths, kind="stable")
     starts = np.flatnonzero(np.diff(lengths[order], prepend=-1))
     batches = []
@@ -47,6 +48,17 @@ def by_length(lengths: Array, *, tokens: int, rows: int) -> list[Array]:
         size = max(1, min(rows, tokens // int(lengths[same[0]])))
         batches += [same[start : start + size] for start in range(0, len(same), size)]
     return batches
+
+
+def by_similar_length(lengths: Array, *, tokens: int) -> list[Array]:
+    """The same, each with texts that are at least three quarters as long as its longest, to whose length they can be padded."""
+    order, start, batches = np.argsort(-lengths, kind="stable"), 0, []
+    while start < len(order):
+        longest = int(lengths[order[start]])
+        candidates = order[start : start + max(1, tokens // longest)]
+        batches.append(candidates[4 * lengths[candidates] >= 3 * longest])
+        start += len(batches[-1])
+    return batches[::-1]
 
 
 def _prepend(first: int | None, sentences: Tensor) -> Tensor:
