@@ -211,6 +211,7 @@ def write_study(folder):
         _write(study, "documents.parquet", [{"document": 0, "title": None, "topic": None, "held_out": False}])
         _write(study, "vocabulary.parquet", [{"token": i, "text": word} for i, word in enumerate(WORDS)])
         _write(study, "triggers.parquet", [row for memory in MEMORIES for row in _triggers(*memory, sentences)])
+        _write(study, "memories.parquet", [])
         row = {"pattern": 1, "kind": "shallow", "covers": [1, 2, 3], "support": 3, "p_value": 0.01, "detection": None}
         machine = {**row, "layer": 0, "memory": 0, "description": "by machine", "annotator": "machine"}
         person = {**row, "layer": 1, "memory": 3, "description": "by hand", "annotator": "ann"}

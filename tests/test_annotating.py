@@ -72,6 +72,7 @@ def study(tmp_path):
     ]
     write_table(folder, "sentences", sentences)
     write_table(folder, "triggers", triggers)
+    write_table(folder, "memories", [])
     write_table(folder, "documents", [{"document": 0, "title": "t", "topic": None, "held_out": False}])
     write_table(folder, "vocabulary", [{"token": i, "text": text} for i, text in enumerate("ab=c")])
     manifest = {"schema": 1, "model": {"memories": COUNTS}, "corpus": {}, "settings": {"seed": 3}}

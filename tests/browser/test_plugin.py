@@ -243,6 +243,6 @@ def test_the_terminal_has_its_columns(moody, plugin):
     wide = {**plugin, "COLUMNS": "200"}
     output = subprocess.run(command, env=wide, check=True, capture_output=True, text=True).stdout
     assert output.splitlines()[1].split() == [
-        "memory", "fires", "top", "token", "max_prob", "precision", "pattern", "mood", "tint", "happy",
+        "memory", "mood", "fires", "top", "token", "max_prob", "precision", "pattern", "tint", "happy",
     ]  # fmt: skip
     assert "20.0%" in output
