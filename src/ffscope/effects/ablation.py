@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ffscope.axes import Float, Int
+from ffscope.axes import Bool, Float, Int
 from ffscope.effects.readout import Losses, read_losses
 from ffscope.effects.texts import Places
 from ffscope.models.edits import set_in_rows
@@ -35,8 +35,8 @@ class Chosen(NamedTuple):
 class Ablation:
     """The runs of a batch of texts without one memory each, from the memory's layer on.
 
-    The layers below are not affected by the memory, so they run once, for all memories. Where a memory's coefficient is the
-    baseline at every position, nothing would change, so nothing is run.
+    The layers below are not affected by the memory, so they run once, for all memories. Where a memory's value is zero, or its
+    coefficient the baseline at every position, nothing would change, so nothing is run: a run in another batch differs by rounding.
     """
 
     def __init__(self, model: MemoryModel, inputs: Inputs, places: Places, chosen: Mapping[int, Chosen]) -> None:
@@ -63,8 +63,10 @@ class Ablation:
 
         def keep(part: Part, before: Tensor, _past: int) -> None:
             here = ((memories >= part.offset) & (memories < part.offset + part.memories)).nonzero()[:, 0]
-            chosen = before[..., (memories[here] - part.offset).to(before.device)]
-            changes = (chosen != coefficients[here].to(chosen)).any(1)
+            own = memories[here] - part.offset
+            chosen = before[..., own.to(before.device)]
+            writes = _write(part, own)
+            changes = (chosen != coefficients[here].to(chosen)).any(1) & writes.to(chosen.device)
             self._changes[layer][:, here] = changes.to(self.model.device)
 
         return keep
@@ -93,6 +95,12 @@ class Ablation:
             here = torch.arange(len(rows), device=rows.device)
             states = last_outputs(self.model, inputs, here, self.places.positions[rows])
         return read_losses(self.model, states, self.places.targets[rows], self.intact.prediction[rows])
+
+
+def _write(part: Part, memories: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
+    """Whether some memories of a part have a value other than zero."""
+    values = part.values()
+    return values[memories.to(values.device)].any(-1)
 
 
 def last_outputs(
