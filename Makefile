@@ -29,7 +29,7 @@ browser:
 	    { $(APT) install -y -qq --no-install-recommends chromium-headless-shell fonts-dejavu-core || \
 	      $(APT) install -y -qq --no-install-recommends chromium fonts-dejavu-core; }; }
 
-# Some eight minutes on two cores. One file: make test TESTS=tests/test_live.py
+# Some six minutes on two cores. One file: make test TESTS=tests/test_live.py
 test: $(READY)
 	@$(MAKE) --silent browser SUDO="$(SUDO:sudo=sudo -n)" >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the explorer's pages are skipped."
 	$(BIN)/python -m pytest -m "not slow and not ray" $(PARALLEL) --durations=10 $(TESTS)

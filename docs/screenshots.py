@@ -13,6 +13,7 @@ from typing import Any
 from tutorial import STUDY
 
 HERE = Path(__file__).parent / "explorer"
+CHROMIUM = next(filter(None, map(which, ("chromium-headless-shell", "chromium", "chromium-browser"))), None)
 PICTURES = {
     "memory": "/L25/168",
     "prompt": "/prompt?text=The+capital+of+France+is&zero=L24.1005&new_tokens=12",
@@ -49,7 +50,7 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright, explorer(STUDY) as address:
-        browser = playwright.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for name, path in PICTURES.items():
             page = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
             page.goto(address + path)
