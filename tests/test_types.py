@@ -397,7 +397,7 @@ def test_the_panel_names_what_decides(planted):
     assert ["positional", "information on position, nats", "0.621", "> 0.05", "yes"] in types_panel(
         planted, Memory(0, EARLY)
     )["rows"]
-    assert types_panel(planted, Memory(0, DEAD))["rows"][1][2:] == ["unknown", "≤ 5", "unknown"]
+    assert types_panel(planted, Memory(0, DEAD))["rows"][1][2:] == ["–", "≤ 5", "unknown"]
 
 
 def test_memories_are_searched_by_type(planted):

@@ -153,7 +153,7 @@ def shows_every_panel(page):
     table.get_by_text("The rest (1)").click()
     expect(table.get_by_role("table").last).to_contain_text("</script><script>window.__hit")
     expect(section("A bars").get_by_role("listitem")).to_have_count(2)
-    expect(section("A bars")).to_contain_text("-1")
+    expect(section("A bars")).to_contain_text("−1")
     expect(section("A tokens").locator(".token").last).to_have_text("␣of")
     expect(section("A histogram").locator(".bin")).to_have_count(2)
     expect(section("A histogram")).to_contain_text("2 bins from 0 to 4.")

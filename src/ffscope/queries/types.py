@@ -48,7 +48,7 @@ def types_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
         for criterion, value, threshold in criteria
     ]
     panel = {
-        "heads": ["Type", "Quantity", "Value", "Threshold", "Of this type"],
+        "heads": ["Type", "Quantity", "Value", "Threshold", "Answer"],
         "kinds": ["text"] * 5,
         "rows": rows,
     }
@@ -106,7 +106,7 @@ def _moments(row: Row) -> str:
 
 def _number(number: float | None) -> str:
     if number is None:
-        return "unknown"
+        return "–"
     if number % 1 == 0 or abs(number) >= 1000:
         return f"{number:,.0f}"
     return f"{number:.3g}".replace("-", "−")

@@ -79,7 +79,8 @@ export function real(number, digits = 3) {
   if (number === null || number === undefined) return "–";
   if (number === 0) return "0";
   const size = Math.abs(number);
-  return size >= 1e5 || size < 1e-3 ? number.toExponential(1) : String(Number(number.toPrecision(digits)));
+  const written = size >= 1e5 || size < 1e-3 ? number.toExponential(1) : String(Number(number.toPrecision(digits)));
+  return written.replace(/^-/, "−"); // a hyphen stays in exponents
 }
 
 export function byId(id) {

@@ -1,8 +1,8 @@
 // Interventions on memories or whole layers while the model reads the text: set to zero, scale, or set to a number.
-import { append, bdi, h, replace, visibleText, share, token } from "./dom.js";
+import { append, bdi, h, real, replace, visibleText, share, token } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 import { CHANGE_KINDS, listInterventions, memoryOrLayer } from "./prompt_link.js";
-import { signedNumber, tinyButton } from "./prompt_parts.js";
+import { tinyButton } from "./prompt_parts.js";
 
 const CHANGES = { zero: "switch off", scale: "scale by", set: "set to" };
 const CHANGES_DONE = { zero: "switched off", scale: "scaled by", set: "set to" };
@@ -144,7 +144,7 @@ export class InterventionsPanel {
     const effect = `${CHANGES_DONE[change]} ${number === null ? "" : visibleText(number.slice(0, 20))}`;
     const remove = () => this.page.intervene(list.filter((other) => other !== intervention));
     return h("li.chip", targetLink(name), ` ${effect}`,
-      coefficient !== null && h("span.soft", ` (its coefficient was ${signedNumber(coefficient)})`),
+      coefficient !== null && h("span.soft", ` (its coefficient was ${real(coefficient, 2)})`),
       tinyButton("×", `Remove ${visibleText(name.slice(0, 80))}`, remove));
   }
 }

@@ -12,14 +12,9 @@ export function tinyButton(text, label, onclick) {
   return h("button.tiny", { type: "button", title: label, "aria-label": label, onclick }, text);
 }
 
-// A number with a typographic minus sign, except in an exponent.
-export function signedNumber(number, digits = 2) {
-  return real(number, digits).replace(/^-/, "−");
-}
-
 // A memory with its coefficient, if it has one: L3.17 −22 ×
 export function weightedMemory(memory, coefficient) {
-  const weight = coefficient === null ? null : h("span.soft", ` ${signedNumber(coefficient)} ×`);
+  const weight = coefficient === null ? null : h("span.soft", ` ${real(coefficient, 2)} ×`);
   return h("span.weighted", h("a", { href: memoryLink(memory) }, memory), weight);
 }
 
@@ -34,7 +29,7 @@ export function promoted(promotes, coefficient) {
 export function pushBar(push, largest) {
   const side = push >= 0 ? "toward-a" : "toward-b";
   return h("span.push", h("span.push-track", h(`span.push-bar.${side}`, { style: { "--part": Math.abs(push ?? 0) / largest } })),
-    h("span.push-number", `${push > 0 ? "+" : ""}${signedNumber(push)}`));
+    h("span.push-number", `${push > 0 ? "+" : ""}${real(push, 2)}`));
 }
 
 // Replaces ␣ at both ends of a token by spaces.

@@ -46,7 +46,8 @@ function describedCell({ name, stage }) {
   const before = allMeasures().find((other) => other.stage === stage && other.kind === "choice" && !other.shown.includes("search"));
   return (row) => {
     if (row[name] === null || row[name] === undefined) return h("span.quiet", "–");
-    return [before && row[before.name] ? h("span.quiet", `${row[before.name]}: `) : null, h("bdi", cutText(row[name], 90))];
+    const kind = before && row[before.name] ? h("span.quiet", `${row[before.name]}: `) : null;
+    return h("span.described", kind, h("bdi", cutText(row[name], 90)));
   };
 }
 
