@@ -35,7 +35,7 @@ def _styled(chart: Any) -> Any:
     return (
         chart.configure(background="white", font="sans-serif")
         .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e6e6e6")
-        .configure_legend(labelFontSize=11, titleFontSize=11, orient="top", symbolSize=90)
+        .configure_legend(labelFontSize=11, titleFontSize=11, orient="top", symbolSize=90, columnPadding=24)
         .configure_view(stroke=None)
     )
 
@@ -219,8 +219,9 @@ def dots(
 def named_dots(points: Sequence[Mapping[str, Any]], axis: str, *, form: str = ".2f", colours: Mapping[str, str]) -> Any:
     """One line per name: the points with that name and their intervals. `colours` are by the points' `series`."""
     names = list(dict.fromkeys(point["name"] for point in points))
+    longest = max(map(len, names), default=0)  # its room in pixels is for a reader's wide font, as for legends above
     base = alt.Chart(alt.Data(values=list(points))).encode(
-        y=alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320)),
+        y=alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelLimit=320, minExtent=6.6 * longest)),
         yOffset=alt.YOffset("series:N", sort=list(colours)),
         color=alt.Color(
             "series:N",
