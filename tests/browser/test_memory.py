@@ -183,7 +183,9 @@ def test_a_typed_text_has_the_numbers_of_the_python_call(browse, site, model):
     again = browse(page.url)
     expect(again.get_by_label("Your own text")).to_have_value(TEXT)
     again.get_by_text("All coefficients").click()
-    rows = cells(again.get_by_role("region", name="All coefficients").locator("table"))[1:]
+    table = again.get_by_role("region", name="All coefficients").locator("table")
+    expect(table.locator("tbody tr")).to_have_count(len(tokens))
+    rows = cells(table)[1:]
     assert [row[1] for row in rows] == [spelling(model.tokenizer, token) for token in tokens]
     assert [numbers(row[2])[0] for row in rows] == pytest.approx(expected, rel=6e-3, abs=1e-5)
     page.get_by_label("Your own text").fill("a cat")
