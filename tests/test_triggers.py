@@ -215,6 +215,17 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(full, llama, corpus, whole,
     assert same_bytes(triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK), whole)
 
 
+def test_what_a_stopped_run_was_writing_is_removed(llama, corpus, whole, tmp_path):
+    folder = tmp_path / "study"
+    of_a_worker = folder / ".triggers" / "search" / "states" / "tmp1.unfinished"
+    of_a_worker.mkdir(parents=True)
+    for left in (folder / "triggers.parquet.unfinished", of_a_worker / "file"):
+        left.write_bytes(b"half")
+    study = triggers(llama, CorpusOptions(str(corpus)), folder, search=QUICK)
+    assert not list(folder.rglob("*.unfinished"))
+    assert same_bytes(study, whole)
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(kills, corpus, tokenizer, tmp_path):
     tiny.make("llama").save_pretrained(tmp_path / "model")

@@ -63,8 +63,7 @@ class Study:
             check_folder_is_free(path)
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            for unfinished in path.rglob(f"*{_UNFINISHED}"):
-                unfinished.unlink()
+            _remove_unfinished(path)
             study = cls.open(path) if (path / _MANIFEST).is_file() else cls(path, _empty(model))
             for stage in filter(study.has, study.manifest["stages"]):  # it was stopped before it removed its parts
                 shutil.rmtree(path / f".{stage}", ignore_errors=True)
@@ -189,6 +188,15 @@ def _rerun_advice(manifest: dict[str, Any]) -> str:
 
 def _empty(model: dict[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA_VERSION, "model": model, "corpus": {}, "settings": {}, "stages": {}}
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what a stopped run was writing: files of ours, and folders in which a worker wrote a file of its shard."""
+    for unfinished in list(folder.rglob(f"*{_UNFINISHED}")):
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
+        else:
+            unfinished.unlink(missing_ok=True)
 
 
 def check_folder_is_free(folder: Path) -> None:
