@@ -12,7 +12,7 @@ import torch
 
 import tiny
 from ffscope.analysis import effects as effects_stage
-from ffscope.effects.ablation import Ablation, Chosen
+from ffscope.effects.ablation import Ablation, choose
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator
 from ffscope.effects.exact import select
@@ -127,10 +127,11 @@ def test_exact_effects_are_those_of_a_plain_model_without_the_value_row(name, to
     plain = PlainModel(name)
     model = memory_model(plain, tokenizer)
     chosen = {
-        layer: Chosen(torch.tensor([0, 3, model.memories[layer] - 1]), torch.zeros(3)) for layer in range(model.layers)
+        layer: choose(model, layer, torch.tensor([0, 3, model.memories[layer] - 1]), torch.zeros(3))
+        for layer in range(model.layers)
     }
     ablation = Ablation(model, BATCH.inputs(model, BOS), BATCH.places(model), chosen)
-    for layer, (memories, _) in chosen.items():
+    for layer, (memories, *_) in chosen.items():
         effects = ablation.effects(layer, at_once=4)
         for column, memory in enumerate(memories.tolist()):
             loss, prediction = plain.exact(layer, memory)
@@ -362,7 +363,7 @@ def test_the_mean_as_baseline(tokenizer):
             with model.edit(set={f"L{layer}.{memory}": float(means[layer][memory])}):
                 after = -model.trace(inputs).logits[:, -1].log_softmax(-1)[[0, 1], torch.from_numpy(BATCH.targets)]
             before = plain.losses().detach()
-            chosen = {layer: Chosen(torch.tensor([memory]), torch.from_numpy(means[layer][[memory]]))}
+            chosen = {layer: choose(model, layer, torch.tensor([memory]), torch.from_numpy(means[layer][[memory]]))}
             effects = Ablation(model, inputs, BATCH.places(model), chosen).effects(layer, at_once=8)
             torch.testing.assert_close(effects.loss[:, 0], after - before, rtol=1e-5, atol=1e-5)
     # m → b is -m plus b times the summed gradient: linear in b.
@@ -427,7 +428,7 @@ def test_layers_below_a_memory_run_once(tokenizer):
     """For all its memories and those above: a count of the passes of every block."""
     model = memory_model(PlainModel("opt"), tokenizer)
     counts = [0] * 3
-    chosen = {layer: Chosen(torch.arange(4), torch.full((4,), 0.5)) for layer in range(3)}
+    chosen = {layer: choose(model, layer, torch.arange(4), torch.full((4,), 0.5)) for layer in range(3)}
 
     def counter(layer):
         return lambda *_: counts.__setitem__(layer, counts[layer] + 1)

@@ -332,6 +332,20 @@ def test_a_line_on_top_says_what_it_does_and_leads_to_the_prompt_page(browse, st
     assert parse_qs(urlsplit(page.url).query) == {"text": [text]}
 
 
+def test_words_of_a_panel_are_not_broken(browse, still):
+    table = browse(f"{still}/L1/4").get_by_role("region", name="Types")
+    expect(table).to_contain_text("detector")
+    lines = table.locator("bdi").evaluate_all(
+        """(all) => all.flatMap((cell) => [...cell.textContent.matchAll(/[a-z]{3,}/g)].map((word) => {
+            const range = document.createRange();
+            range.setStart(cell.firstChild, word.index);
+            range.setEnd(cell.firstChild, word.index + word[0].length);
+            return range.getClientRects().length;
+        }))"""
+    )
+    assert set(lines) == {1}
+
+
 @pytest.mark.parametrize(
     ("rank", "agrees", "words"),
     [(2, False, "ranks 2nd of 49,152"), (1, True, "ranks 1st of 49,152"), (None, False, "has no rank")],

@@ -26,10 +26,19 @@ class Effects(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Some memories of a layer, and what their coefficients are set to."""
+    """Some memories of a layer, what their coefficients are set to, and whether their values are other than zero."""
 
     memories: Int[Tensor, "some"]
     coefficients: Float[Tensor, "some"]
+    write: Bool[Tensor, "some"]
+
+
+def choose(
+    model: MemoryModel, layer: int, memories: Int[Tensor, "some"], coefficients: Float[Tensor, "some"]
+) -> Chosen:
+    """Memories of a layer, for any number of batches: their values are read here, once."""
+    values = model.values(layer)
+    return Chosen(memories, coefficients, values[memories.to(values.device)].any(-1).to(memories.device))
 
 
 class Ablation:
@@ -56,7 +65,7 @@ class Ablation:
         self.intact = read_losses(model, states, places.targets)
 
     def _keeper(self, layer: int) -> Reader:
-        memories, coefficients = self.chosen[layer]
+        memories, coefficients, write = self.chosen[layer]
         self._changes[layer] = torch.zeros(
             len(self.places.rows), len(memories), dtype=torch.bool, device=self.model.device
         )
@@ -65,15 +74,14 @@ class Ablation:
             here = ((memories >= part.offset) & (memories < part.offset + part.memories)).nonzero()[:, 0]
             own = memories[here] - part.offset
             chosen = before[..., own.to(before.device)]
-            writes = _write(part, own)
-            changes = (chosen != coefficients[here].to(chosen)).any(1) & writes.to(chosen.device)
+            changes = (chosen != coefficients[here].to(chosen)).any(1) & write[here].to(chosen.device)
             self._changes[layer][:, here] = changes.to(self.model.device)
 
         return keep
 
     def effects(self, layer: int, *, at_once: int) -> Effects:
         """The effects of the layer's chosen memories, from passes over `at_once` texts."""
-        memories, coefficients = self.chosen[layer]
+        memories, coefficients, _ = self.chosen[layer]
         changes = self._changes[layer]
         rows, columns = changes.nonzero(as_tuple=True)
         loss, log_prob = (torch.zeros(changes.shape, device=self.model.device) for _ in range(2))
@@ -95,12 +103,6 @@ class Ablation:
             here = torch.arange(len(rows), device=rows.device)
             states = last_outputs(self.model, inputs, here, self.places.positions[rows])
         return read_losses(self.model, states, self.places.targets[rows], self.intact.prediction[rows])
-
-
-def _write(part: Part, memories: Int[Tensor, "n"]) -> Bool[Tensor, "n"]:
-    """Whether some memories of a part have a value other than zero."""
-    values = part.values()
-    return values[memories.to(values.device)].any(-1)
 
 
 def last_outputs(

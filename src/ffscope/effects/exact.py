@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Array
-from ffscope.effects.ablation import Ablation, Chosen
+from ffscope.effects.ablation import Ablation, Chosen, choose
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.estimate import Estimator, Quantity
 from ffscope.effects.texts import Batch, differentiable
@@ -69,14 +69,15 @@ class Exact:
     def __call__(self, model: MemoryModel, batches: list[Batch]) -> State:
         """The sums of the estimates, of the exact effects, and of their squares and products."""
         state: State = {}
+        estimator = Estimator(model, self.baselines, bos=self.bos, steps=self.steps)
+        chosen = {layer: self._chosen(model, layer) for layer in self.selection.memories}
         for batch in differentiable(model, batches):
-            for name, tensor in self._of_batch(model, batch).items():
+            for name, tensor in self._of_batch(estimator, chosen, batch).items():
                 state[name] = tensor.cpu() + state.get(name, 0)
         return state
 
-    def _of_batch(self, model: MemoryModel, batch: Batch) -> State:
-        estimates = self._estimates(model, batch)
-        chosen = {layer: self._chosen(model, layer) for layer in self.selection.memories}
+    def _of_batch(self, estimator: Estimator, chosen: dict[int, Chosen], batch: Batch) -> State:
+        model, estimates = estimator.model, self._estimates(estimator, batch)
         ablation = Ablation(model, batch.inputs(model, self.bos), batch.places(model), chosen)
         at_once = max(1, self.tokens // batch.tokens.shape[1])
         effects = [ablation.effects(layer, at_once=at_once) for layer in chosen]
@@ -99,9 +100,10 @@ class Exact:
 
     def _chosen(self, model: MemoryModel, layer: int) -> Chosen:
         memories = torch.from_numpy(self.selection.memories[layer]).to(model.device)
-        return Chosen(memories, self.baselines.of_layer(layer, model.memories[layer], model.device)[memories])
+        baselines = self.baselines.of_layer(layer, model.memories[layer], model.device)
+        return choose(model, layer, memories, baselines[memories])
 
-    def _estimates(self, model: MemoryModel, batch: Batch) -> dict[str, Tensor]:
+    def _estimates(self, estimator: Estimator, batch: Batch) -> dict[str, Tensor]:
         """The estimates of the selected memories, example × memory."""
         starts = np.cumsum([0, *map(len, self.selection.memories.values())])
         first = dict(zip(self.selection.memories, starts.tolist(), strict=False))
@@ -114,5 +116,5 @@ class Exact:
             here = np.flatnonzero((selected >= memories.start) & (selected < memories.stop))
             rows[quantity][:, first[layer] + here] += numbers[:, selected[here] - memories.start].float().cpu()
 
-        Estimator(model, self.baselines, bos=self.bos, steps=self.steps).run(batch, add)
-        return {name: tensor.to(model.device) for name, tensor in rows.items()}
+        estimator.run(batch, add)
+        return {name: tensor.to(estimator.model.device) for name, tensor in rows.items()}
