@@ -15,6 +15,9 @@ Model = Annotated[
     ),
 ]
 StudyFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")]
+OfStudy = Annotated[
+    Path, typer.Option("--study", help="The folder of a study of this model; what is measured is added to it.")
+]
 Out = Annotated[Path, typer.Option("--out", help="The study's folder. An unfinished study in it is resumed.")]
 Checkpoint = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Readers = Annotated[

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ffscope.cli.loading import starting, starting_again
 from ffscope.cli.output import print_finished, print_line, print_stage
-from ffscope.cli.parameters import StudyFolder
+from ffscope.cli.parameters import Model, OfStudy, StudyFolder
 from ffscope.cli.progress_output import showing_progress
 from ffscope.cli.signature import command
 from ffscope.errors import SourceError, StudyError
 from ffscope.options.engine import EngineOptions
-from ffscope.options.model import LoadOptions, ReloadOptions
+from ffscope.options.model import DeviceOptions, LoadOptions, ReloadOptions
 from ffscope.stages.registry import stages
 from ffscope.stages.stage import Stage, resolve
 
@@ -32,12 +33,25 @@ def _add(stage: Stage) -> None:
     ) -> None:
         _run(stage, study, reload, engine, options)
 
+    def of_model(
+        model: Model,
+        study: OfStudy,
+        options: dict[str, Any] = {},  # noqa: B006
+        *,
+        load: DeviceOptions,
+        engine: EngineOptions,
+    ) -> None:
+        _run(stage, study, ReloadOptions(model=model, **asdict(load)), engine, options)
+
     def without_model(study: StudyFolder, options: dict[str, Any] = {}) -> None:  # noqa: B006
         _run(stage, study, ReloadOptions(), EngineOptions(), options)
 
     def sharded(study: StudyFolder, options: dict[str, Any] = {}, *, engine: EngineOptions) -> None:  # noqa: B006
         _run(stage, study, ReloadOptions(), engine, options)
 
+    if stage.takes_model:
+        command(stage.name, help=stage.help, more=kinds)(of_model)
+        return
     function = with_model if stage.model != "none" else sharded if stage.shards else without_model
     command(stage.name, help=stage.help, more=kinds)(function)
 

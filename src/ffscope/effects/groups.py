@@ -1,7 +1,7 @@
 """The loss without whole groups of memories, exactly: all dead ones, the least important ones, as many at random."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,18 @@ def smallest(sizes: Array, share: float) -> Array:
     return mask
 
 
+@contextmanager
+def without(model: MemoryModel, group: Group, baselines: Baselines) -> Iterator[None]:
+    """Within the block the coefficients of a group are the baselines, in this thread."""
+    with ExitStack() as stack:
+        for layer, members in enumerate(group.members):
+            mask = torch.from_numpy(members).to(model.device)
+            rows = baselines.of_layer(layer, model.memories[layer], model.device)
+            for part in model.layer(layer).parts:
+                stack.enter_context(part.tap(set_where(mask, rows)))
+        yield
+
+
 @dataclass(frozen=True)
 class WithoutGroups:
     """f(model, batches) returns sums over the examples, one number per group."""
@@ -73,8 +85,8 @@ class WithoutGroups:
         for batch in batches:
             intact = self._losses(model, batch)
             for number, group in enumerate(self.groups):
-                without = self._losses(model, batch, group, intact)
-                changes = {"effect": without.loss - intact.loss, "prediction": without.log_prob - intact.log_prob}
+                ablated = self._losses(model, batch, group, intact)
+                changes = {"effect": ablated.loss - intact.loss, "prediction": ablated.log_prob - intact.log_prob}
                 for name, change in changes.items():
                     state[name][number] += change.double().sum().cpu()
                     state[f"{name}_square"][number] += change.double().square().sum().cpu()
@@ -85,11 +97,6 @@ class WithoutGroups:
     ) -> Losses:
         """The losses of a batch, without a group; the log-probabilities are of the tokens that were predicted with it."""
         places = batch.places(model)
-        with ExitStack() as stack:
-            for layer, members in enumerate(() if group is None else group.members):
-                mask = torch.from_numpy(members).to(model.device)
-                baselines = self.baselines.of_layer(layer, model.memories[layer], model.device)
-                for part in model.layer(layer).parts:
-                    stack.enter_context(part.tap(set_where(mask, baselines)))
+        with nullcontext() if group is None else without(model, group, self.baselines):
             states = last_outputs(model, batch.inputs(model, self.bos), places.rows, places.positions)
         return read_losses(model, states, places.targets, None if intact is None else intact.prediction)

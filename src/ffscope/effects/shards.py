@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ffscope.effects.texts import Batch
+from ffscope.axes import Array
 from ffscope.engines.sharded_table import ShardProgress
 from ffscope.stages.stage import Work
 from ffscope.study.resumable import ResumableFolder
@@ -19,12 +19,23 @@ SHARDS = 32
 State = dict[str, Tensor]
 
 
+@runtime_checkable
+class HasTokens(Protocol):
+    """A batch of texts."""
+
+    @property
+    def tokens(self) -> Array: ...
+
+
+B = TypeVar("B", bound=HasTokens)
+
+
 def summed(
     work: Work,
     folder: ResumableFolder,
     name: str,
-    function: Callable[[Any, list[Batch]], State],
-    batches: Sequence[Batch],
+    function: Callable[[Any, list[B]], State],
+    batches: Sequence[B],
     *,
     merge: Callable[[State, State], State],
     depends: bytes = b"",

@@ -150,6 +150,7 @@ class Stage:
     needs_model: str = ""  # if `model` is optional: f(study, options) says whether to load it
     check: str = ""  # f(options) raises for invalid options before anything is loaded
     command: str = "own"  # "own", "" for none, or the stage whose command also has this stage's options
+    takes_model: bool = False  # its command is `ffscope NAME MODEL --study DIR`, not `ffscope NAME DIR`
     wanted: Callable[[Options], bool] | None = None  # in another stage's command: whether to run it
     in_run: bool = True  # whether `ffscope run` includes it
     source: str = ""  # the table or view, keyed by layer and memory, of its measures
