@@ -130,7 +130,7 @@ def test_lenses_are_listed_without_torch():
 import sys
 for name in ("torch", "transformers", "numpy"): sys.modules[name] = None
 from ffscope.models.lenses import lens_names
-assert lens_names() == ("norm", "raw"), lens_names()
+assert lens_names() == ("norm", "raw", "jacobian", "tuned"), lens_names()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -139,12 +139,12 @@ def test_a_module_is_all_that_a_new_lens_needs(tmp_path, monkeypatch):
     (tmp_path / "twice.py").write_text(
         "from ffscope.models.lenses.raw import RawLens\n"
         "class TwiceLens(RawLens):\n"
-        "    def states(self, states, layer):\n"
+        "    def states(self, states, layer, of='residual'):\n"
         "        return 2 * layer * super().states(states, layer)\n"
         "LENS = TwiceLens\n"
     )
     monkeypatch.setattr(lenses, "__path__", [*lenses.__path__, str(tmp_path)])
-    assert lenses.lens_names() == ("norm", "raw", "twice")
+    assert lenses.lens_names() == ("norm", "raw", "twice", "jacobian", "tuned")
     model, vectors = read(tiny.make("llama")), torch.ones(3, 12)
     expected = 4 * model.lens("raw").states(vectors, 2)
     torch.testing.assert_close(model.lens("twice").states(vectors, 2), expected)

@@ -18,7 +18,7 @@ from ffscope.errors import CorpusError, FfscopeError, GradientError, InputError,
 from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import bos_token
 from ffscope.models.memory_model import MemoryModel
-from ffscope.options.analysis import ExampleOptions, LensOptions
+from ffscope.options.analysis import ExampleOptions
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.option_set import Options
 from ffscope.options.search import SearchOptions
@@ -176,7 +176,7 @@ def _observe(work: Work, observers: list[Observer]) -> None:
             len(examples),
             count,
         )
-    write_observed(work, remaining, examples, work.options(LensOptions).lens)
+    write_observed(work, remaining, examples)
 
 
 def _write_table(stage: Stage, work: Work) -> None:

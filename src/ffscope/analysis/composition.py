@@ -71,7 +71,7 @@ class _Values:
         if lens is None or lens.linear:
             return self._bottom
         if self._negated_top is None:
-            self._negated_top = lens.update_tops(-lens.value_updates(self._layer))
+            self._negated_top = lens.update_tops(-lens.value_updates(self._layer), self._layer)
         return self._negated_top
 
     def matches(

@@ -1,6 +1,5 @@
 """How the prediction is refined from layer to layer, and which component determines each layer's output."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,11 @@ from torch import Tensor
 from ffscope.axes import Array, Float, Int
 from ffscope.cases import case
 from ffscope.models.info import ModelInfo
+from ffscope.models.lenses import ChosenLens
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, top
-from ffscope.options.analysis import ExampleOptions, LensOptions
+from ffscope.options.analysis import ExampleOptions
 from ffscope.search.example_pass import Observer, View
 from ffscope.stages.stage import Work
 from ffscope.study.schemas import SCHEMAS
@@ -30,9 +30,9 @@ class Refinement(Observer):
 
     stage = "refinement"
 
-    def __init__(self, model: ModelInfo, *, lens: str, count: int) -> None:
-        model.check_lens(lens)
-        self.settings = {"lens": lens, "examples": count}
+    def __init__(self, model: ModelInfo, *, lens: ChosenLens, count: int) -> None:
+        model.check_lens(*lens)
+        self.settings = {"lens": lens.name, "examples": count}
 
     def rows(self, view: View) -> dict[str, Any]:
         layers = [self._layer(view, layer) for layer in range(view.model.layers)]
@@ -40,7 +40,7 @@ class Refinement(Observer):
 
     def close(self, work: Work) -> dict[str, Any]:
         """Write last_layer.parquet; returns the similarity above which tokens are related, for study.json."""
-        return {"related_above": write_last_layer(work, self.settings["lens"])}
+        return {"related_above": write_last_layer(work)}
 
     def _layer(self, view: View, layer: int) -> dict[str, Any]:
         prediction, ff_top, lens = view.prediction, view.ff_top(layer), view.lens
@@ -51,7 +51,7 @@ class Refinement(Observer):
         tops = {
             "residual_top": _int_array(before),
             "ff_top": _int_array(ff_top),
-            "output_top": _int_array(lens.state_tops(view.states.output[layer], layer)),
+            "output_top": _int_array(lens.state_tops(view.states.output[layer], layer, "output")),
         }
         return {
             "example": view.examples,
@@ -79,7 +79,7 @@ def _residual(
     return tops, probabilities, ranks
 
 
-def write_last_layer(work: Work, lens: str) -> float:
+def write_last_layer(work: Work) -> float:
     """A sample of the last layer's composition cases, each marked related or distant: last_layer.parquet.
 
     Two tokens are related if the cosine similarity of their unembedding rows is above that of 95 % of random pairs; a
@@ -94,7 +94,7 @@ def write_last_layer(work: Work, lens: str) -> float:
     composed = np.flatnonzero(rows["case"].to_numpy(zero_copy_only=False) == "composition")
     chosen = np.sort(generator.permutation(composed)[:SAMPLED])
     pairs = [(0, (first[differ], second[differ])), (1, (before[chosen], after[chosen]))]
-    by_number = dict(work.engine.map("refinement", partial(similarity, lens=lens), pairs))
+    by_number = dict(work.engine.map("refinement", similarity, pairs))
     random, similarities = by_number[0], by_number[1]
     bound = float(np.quantile(random, RELATED)) if len(random) else 1.0
     columns = {
@@ -110,9 +110,9 @@ def write_last_layer(work: Work, lens: str) -> float:
 
 
 @torch.no_grad()
-def similarity(model: MemoryModel, pairs: tuple[Array, Array], *, lens: str) -> Array:
+def similarity(model: MemoryModel, pairs: tuple[Array, Array]) -> Array:
     """The cosine similarity of the unembedding rows of pairs of tokens."""
-    unembedding = model.lens(lens).unembedding
+    unembedding = model.lens().unembedding
     rows, others = (unembedding.rows(torch.from_numpy(tokens).long()) for tokens in pairs)
     return torch.nn.functional.cosine_similarity(rows, others, dim=-1).cpu().numpy()
 
@@ -123,4 +123,4 @@ def _int_array(tokens: Tensor) -> Any:
 
 def observer(work: Work) -> Refinement:
     """The observer of the stage."""
-    return Refinement(work.info, lens=work.options(LensOptions).lens, count=work.options(ExampleOptions).examples)
+    return Refinement(work.info, lens=work.lens, count=work.options(ExampleOptions).examples)

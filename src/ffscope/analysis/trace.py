@@ -1,6 +1,7 @@
 """Traces the prediction at one position through the layers, with the memories that contribute most to each update."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,10 +25,11 @@ def trace_prediction(
     layers: list[int] | None = None,
     memories: int = 3,
     lens: str = "norm",
+    study: Path | None = None,
     bos: bool = True,
 ) -> PredictionTrace:
-    """The prediction after one token of a text, by default the last, layer by layer."""
-    model_lens = model.lens(lens)
+    """The prediction after one token of a text, by default the last, layer by layer. A learned lens is read from a study."""
+    model_lens = model.lens(lens, study)
     trace = model.trace(text, bos=bos, layers=layers)
     length = trace.ids.shape[1]
     if not -length <= position < length:
@@ -58,7 +60,7 @@ def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[i
     """The three tokens that each of these memories promotes most, given the sign of its coefficient."""
     values = lens.value_updates(layer, list(coefficients))
     signs = torch.tensor([-1 if coefficient < 0 else 1 for coefficient in coefficients.values()]).to(values)
-    highest = lens.updates(values * signs[:, None]).topk(3).indices.tolist()
+    highest = lens.updates(values * signs[:, None], layer).topk(3).indices.tolist()
     return [[spelling(model.tokenizer, token) for token in row] for row in highest]
 
 
@@ -66,17 +68,19 @@ def promoted(model: MemoryModel, lens: Lens, *, layer: int, coefficients: dict[i
 def _step(model: MemoryModel, lens: Lens, trace: Trace, i: int, position: int, memories: int) -> Step:
     """The i-th traced layer."""
     residual, update, output = (states[i][0, position] for states in (trace.residual, trace.update, trace.output))
-    before, after = (_best(model, lens.states(state, trace.layers[i]), 1)[0] for state in (residual, output))
-    ff = _best(model, lens.updates(update), 1)[0]
+    layer = trace.layers[i]
+    before = _best(model, lens.states(residual, layer), 1)[0]
+    after = _best(model, lens.states(output, layer, "output"), 1)[0]
+    ff = _best(model, lens.updates(update, layer), 1)[0]
     coefficients = trace.coefficients[i][0, position].float()
     return Step(
-        layer=trace.layers[i],
+        layer=layer,
         before=before,
         ff=ff,
         after=after,
         case=case(before.id, ff.id, after.id),
         active=int((coefficients > 0).sum()),
-        memories=_contributions(model, lens, trace.layers[i], coefficients, memories),
+        memories=_contributions(model, lens, layer, coefficients, memories),
     )
 
 

@@ -17,8 +17,8 @@ from ffscope.memory_types.firing import Block, Firings, batches_of, prefixes_of,
 from ffscope.memory_types.ngrams import Limits
 from ffscope.memory_types.positions import Window, choose_window
 from ffscope.memory_types.quantities import NGRAMS, Text, firing_quantities, suppression, value_quantities
+from ffscope.models.lenses import ChosenLens
 from ffscope.models.memory_model import MemoryModel
-from ffscope.options.analysis import LensOptions
 from ffscope.search.passes import bos_of
 from ffscope.stages.shards import Shards
 from ffscope.stages.stage import Work
@@ -56,7 +56,7 @@ class Classifier:
     """Computes the rows of a shard."""
 
     options: TypeOptions
-    lens: str
+    lens: ChosenLens
     bos: int | None
 
     def __call__(self, model: MemoryModel, shard: tuple[Sample, list[Memories]]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Classifier:
         self, model: MemoryModel, group: Memories, firings: Firings, text: Text, counts: Array
     ) -> dict[str, Any]:
         options, block = self.options, group.block
-        lens = None if model.top is None else model.lens(self.lens)
+        lens = None if model.top is None else self.lens.of(model)
         limits = Limits(options.type_coverage, options.type_presence, options.type_ngrams, options.type_firings)
         quantities, detected = firing_quantities(firings, text, limits)
         quantities |= value_quantities(model, lens, block, counts)
@@ -97,7 +97,7 @@ class Classifier:
 
 def shards(work: Work) -> Shards:
     """One shard per group of layers, or per part of a layer with very many memories."""
-    study, options, lens = work.study, work.options(TypeOptions), work.options(LensOptions).lens
+    study, options = work.study, work.options(TypeOptions)
     sample, sentences = _draw(study, options)
     prefixes = sum(batch.size for batch in sample.batches)
     groups = _grouped(_memories(study), most=max(8, 8 * _MOST_BITS // prefixes))
@@ -105,7 +105,7 @@ def shards(work: Work) -> Shards:
     return Shards(
         count=len(groups),
         input=lambda number: (sample, groups[number]),
-        rows=Classifier(options, lens, bos_of(study, work.info)),
+        rows=Classifier(options, work.lens, bos_of(study, work.info)),
         sort_by=("layer", "memory"),
         sizes=[sum(len(memories.dead) for memories in group) for group in groups],
         unit="memories",

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Int
+from ffscope.models.lenses import ChosenLens
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
-from ffscope.options.analysis import LensOptions
 from ffscope.stages.shards import Shards
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
@@ -23,7 +23,7 @@ TOKENS = 20  # top and bottom tokens kept per value
 
 def shards(work: Work) -> Shards:
     """One shard per layer."""
-    lens = work.options(LensOptions).lens
+    lens = work.lens
     memories = work.info.memories
     return Shards(
         count=len(memories),
@@ -33,7 +33,9 @@ def shards(work: Work) -> Shards:
     )
 
 
-def value_columns(model: MemoryModel, of_layer: tuple[int, Int[Tensor, "memory"]], *, lens: str) -> dict[str, Any]:
+def value_columns(
+    model: MemoryModel, of_layer: tuple[int, Int[Tensor, "memory"]], *, lens: ChosenLens
+) -> dict[str, Any]:
     """The rows of one layer, given the token after each memory's top trigger. Without an unembedding there are only norms."""
     layer, next_tokens = of_layer
     values = model.values(layer)
@@ -45,7 +47,7 @@ def value_columns(model: MemoryModel, of_layer: tuple[int, Int[Tensor, "memory"]
         **{name: [None] * count for name in ("top_tokens", "top_probs", "max_prob", "bottom_tokens", "next_rank")},
     }
     if model.top is not None:
-        model_lens = model.lens(lens)
+        model_lens = lens.of(model)
         outside = (next_tokens < 0) | (next_tokens >= model_lens.unembedding.vocab)
         top, probabilities, bottom, ranks = _read_layer(model_lens, layer, next_tokens.masked_fill(outside, 0))
         columns["top_tokens"], columns["bottom_tokens"] = _lists(top), _lists(bottom)

@@ -139,4 +139,6 @@ def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live"
     study = Study.open(folder)
     study.refuse_other_model(manifest_entry(loaded))
     lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
-    return Live(loaded, bos=study.settings["bos"], **lens, tokens=live.max_tokens, new_tokens=live.max_new_tokens)
+    return Live(
+        loaded, bos=study.settings["bos"], **lens, study=folder, tokens=live.max_tokens, new_tokens=live.max_new_tokens
+    )

@@ -58,7 +58,7 @@ def write_shards(stage: Stage, make_shards: Callable[[Work], Shards], work: Work
     parts.drop()
 
 
-def write_observed(work: Work, observers: Sequence[Observer], examples: Examples, lens: str) -> None:
+def write_observed(work: Work, observers: Sequence[Observer], examples: Examples) -> None:
     """Run the model over the examples once for all observers, and write their tables."""
     study, start = work.study, time.perf_counter()
     batches = batches_of(study, work.info, examples)
@@ -71,7 +71,7 @@ def write_observed(work: Work, observers: Sequence[Observer], examples: Examples
     name = " and ".join(stage for stage in parts if stage != "examples") or "examples"
     sizes = [len(batch.examples) for batch in batches]
     progress = ShardProgress(name, sizes, remaining, "examples", work.engine, work.progress)
-    run = Pass(list(observers), lens, bos_of(study, work.info))
+    run = Pass(list(observers), work.lens, bos_of(study, work.info))
     inputs = ((number, batches[number]._replace(stages=waiting[number])) for number in remaining)
     for number, tables in work.engine.map(name, run, inputs):
         for stage, columns in tables.items():

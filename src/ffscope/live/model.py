@@ -1,6 +1,7 @@
 """A loaded model as one object for the web explorer; all its results are plain Python."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ffscope.cancellation import Stop, never
 from ffscope.errors import LensError
@@ -22,6 +23,7 @@ from ffscope.live.responses import (
 from ffscope.live.why import explain, rank_promoters, similar_to
 from ffscope.memory_name import Memory
 from ffscope.models.inputs import bos_token
+from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.tokens import spelling
 
@@ -33,15 +35,23 @@ class Live:
     """Queries to a loaded model. Every method can be called from any thread, and raises `Stopped` once `stop` returns True."""
 
     def __init__(
-        self, model: MemoryModel, *, bos: bool, lens: str = "norm", tokens: int = 512, new_tokens: int = 100
+        self,
+        model: MemoryModel,
+        *,
+        bos: bool,
+        lens: str = "norm",
+        study: Path | None = None,
+        tokens: int = 512,
+        new_tokens: int = 100,
     ) -> None:
+        """`study` is the folder of the study that learned lenses are saved with."""
         self.model = model
         self.bos = bos_token(model.tokenizer) if bos and model.tokenizer is not None else None
-        self.lens = lens
+        self.lens, self.study = lens, study
         self.tokens = tokens if model.positions is None else min(tokens, model.positions)
         self.new_tokens = new_tokens
         if model.top is not None:
-            model.lens(lens)  # raises now if there is no such lens
+            model.lens(lens, study)  # raises now if there is no such lens
 
     def about(self) -> About:
         """A description of the model."""
@@ -88,7 +98,7 @@ class Live:
         """The memories of all or some layers whose values promote a token most, read with the study's lens."""
         check_count("memories", count, limit=_MEMORIES)
         chosen = range(self.model.layers) if layers is None else layers
-        return rank_promoters(self.model, token, lens=self.lens, layers=chosen, count=count, stop=stop)
+        return rank_promoters(self.model, token, lens=self._lens(), layers=chosen, count=count, stop=stop)
 
     def prompt(
         self,
@@ -109,7 +119,7 @@ class Live:
             prompt,
             interventions=check_interventions(self.model, interventions, length=len(prompt.ids)),
             position=position,
-            lens=lens or self.lens,
+            lens=self._lens(lens),
             of=of,
             memories=check_count("memories", memories, limit=_MEMORIES),
             stop=stop,
@@ -188,6 +198,10 @@ class Live:
         refuse_too_long(self.model, prompt, new_tokens=new_tokens)
         check_interventions(self.model, interventions, length=len(prompt.ids))
         return generate_text(self.model, prompt, interventions=interventions, new_tokens=new_tokens, stop=stop)
+
+    def _lens(self, name: str | None = None) -> Lens:
+        """The lens of that name, by default the study's."""
+        return self.model.lens(name or self.lens, self.study)
 
     def _encode(self, text: str) -> Prompt:
         return encode_prompt(self.model, text, bos=self.bos, limit=self.tokens)

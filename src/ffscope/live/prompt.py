@@ -27,7 +27,7 @@ from ffscope.live.responses import Choice, Grid, PromptReading
 from ffscope.memory_name import Memory
 from ffscope.models.hooks import hooked
 from ffscope.models.inputs import Inputs
-from ffscope.models.lenses.base import Lens
+from ffscope.models.lenses.base import Lens, State
 from ffscope.models.memory_model import MemoryModel, StopPass, Trace
 from ffscope.models.parts import Part
 from ffscope.models.ranking import probabilities_of, rank_of, ranked, top
@@ -106,7 +106,7 @@ def read_prompt(
     *,
     interventions: Interventions,
     position: int,
-    lens: str,
+    lens: Lens,
     of: str,
     memories: int,
     stop: Stop,
@@ -114,25 +114,24 @@ def read_prompt(
     """One run with the interventions, and if there are any, one without."""
     if of not in _READINGS:
         raise InputError(f"A grid of {of[:60]!r} is not available. Choose one of: {', '.join(_READINGS)}.")
-    reading_lens = model.lens(lens)
     position = position_from_start(position, len(prompt.ids))
     with stoppable(model, stop):
         before = model.trace(prompt.inputs, layers=changed_layers(interventions)) if interventions.any else None
         with apply(model, interventions):
             trace = model.trace(prompt.inputs, layers=list(model.predicting_layers))
     logits = _logits(trace)
-    grid = None if of == "none" else _grid(reading_lens, trace, of, logits, stop)
+    grid = None if of == "none" else _grid(lens, trace, of, logits, stop)
     raise_if_stopped(stop)
     reading = PromptReading(
         text=prompt.text,
         ids=prompt.ids,
         tokens=[spelling(model.tokenizer, token) for token in prompt.ids],
         position=position,
-        lens=lens,
+        lens=lens.name,
         of=of,
         grid=grid,
         spellings={},
-        steps=list(_until_stopped(steps(model, trace, position=position, memories=memories, lens=reading_lens), stop)),
+        steps=list(_until_stopped(steps(model, trace, position=position, memories=memories, lens=lens), stop)),
         distribution=_distribution(model, *_before_and_after(before, logits, position)),
         # Counted from the end, where the text is in both stacks of an encoder–decoder.
         interventions=[]
@@ -148,7 +147,9 @@ def _grid(lens: Lens, trace: Trace, of: str, logits: Tensor, stop: Stop) -> Grid
     """The grid of a trace, the most expensive part; it does not depend on the position."""
     states = trace.residual if of == "residual" else trace.output
     by_layer = {layer: state[0] for layer, state in zip(trace.layers, states, strict=True)}
-    return read_grid(lens, by_layer, predictions=top(logits), stop=stop)
+    return read_grid(
+        lens, by_layer, of="residual" if of == "residual" else "output", predictions=top(logits), stop=stop
+    )
 
 
 def _logits(trace: Trace) -> Float[Tensor, "pos vocab"]:
@@ -207,13 +208,14 @@ def read_grid(
     lens: Lens,
     states: dict[int, Float[Tensor, "pos hidden"]],
     *,
+    of: State,
     predictions: Int[Tensor, "pos"],
     stop: Stop,
 ) -> Grid:
     """What the lens reads from the states of each layer, one state per position."""
     grid = Grid(list(states), [], [], [], [])
     for layer, layer_states in states.items():
-        tokens, probabilities, ranks, entropies = _row(lens, layer_states, layer, predictions, stop)
+        tokens, probabilities, ranks, entropies = _row(lens, layer_states, (layer, of), predictions, stop)
         grid.top.append(tokens.tolist())
         grid.probability.append(finite(probabilities, f"the prediction of layer {layer}").tolist())
         grid.rank.append(ranks.tolist())
@@ -223,13 +225,17 @@ def read_grid(
 
 @torch.no_grad()
 def _row(
-    lens: Lens, states: Float[Tensor, "pos hidden"], layer: int, predictions: Int[Tensor, "pos"], stop: Stop
+    lens: Lens,
+    states: Float[Tensor, "pos hidden"],
+    which: tuple[int, State],
+    predictions: Int[Tensor, "pos"],
+    stop: Stop,
 ) -> tuple[Tensor, ...]:
     """The cells of one layer, computed in chunks: together their logits would not fit in memory."""
     cells = []
     for chunk, predicted in zip(states.split(lens.chunk), predictions.split(lens.chunk), strict=True):
         raise_if_stopped(stop)
-        logits = lens.states(chunk, layer)
+        logits = lens.states(chunk, *which)
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         tokens = ranked(logits, _TOP)
         # `entr` is 0 for a probability of 0, though its logarithm is infinite.

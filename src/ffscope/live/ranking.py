@@ -83,7 +83,7 @@ def _token(model: MemoryModel, lens: Lens, target: str | None, output: Tensor) -
     """The target token, by default the one that the model predicts."""
     if target:
         return find_token(model, target, vocab=lens.unembedding.vocab)
-    predicted = int(top(lens.states(output[None], model.layers - 1))[0])
+    predicted = int(top(lens.states(output[None], model.layers - 1, "output"))[0])
     return Token(f"#{predicted}", predicted, spelling(model.tokenizer, predicted))
 
 

@@ -297,25 +297,24 @@ def _closest(rows: Tensor, own: Tensor, count: int, first: Memory) -> list[tuple
 
 @torch.no_grad()
 def rank_promoters(
-    model: MemoryModel, text: str, *, lens: str, layers: Sequence[int], count: int, stop: Stop
+    model: MemoryModel, text: str, *, lens: Lens, layers: Sequence[int], count: int, stop: Stop
 ) -> Promoters:
     """The memories that raise a token's logit most above the mean of all tokens, with its rank and probability in each value.
 
     A logit takes one product per value. Rank and probability need the whole distribution, so they are computed only for the
     memories in the result.
     """
-    reading = model.lens(lens)
-    vocab = reading.unembedding.vocab
+    vocab = lens.unembedding.vocab
     token = find_token(model, text, vocab=vocab)
     logits: dict[Memory, float] = {}
     for layer in layers:
         raise_if_stopped(stop)
-        logits |= _top_promoters(reading, layer, token.id, count)
+        logits |= _top_promoters(lens, layer, token.id, count)
     best = sorted(logits, key=lambda memory: (-logits[memory], memory))[:count]
     ranks: dict[Memory, tuple[int, float]] = {}
     for layer in sorted({memory.layer for memory in best}):
         raise_if_stopped(stop)
-        ranks |= _ranks_and_probabilities(reading, [memory for memory in best if memory.layer == layer], token.id)
+        ranks |= _ranks_and_probabilities(lens, [memory for memory in best if memory.layer == layer], token.id)
     rows = [Promoter(str(memory), logits[memory], *ranks[memory]) for memory in best]
     return Promoters(token, sum(model.memories[layer] for layer in layers), vocab, rows)
 

@@ -46,7 +46,7 @@ def _unit_variance(lens: Lens, layer: int, variance: Array, norms: Array) -> Arr
             return variance / norms**2
     updates = lens.value_updates(layer).float()
     units = updates / updates.norm(dim=-1, keepdim=True)
-    variances = [lens.updates(chunk).var(-1, correction=0) for chunk in units.split(lens.chunk)]
+    variances = [lens.updates(chunk, layer).var(-1, correction=0) for chunk in units.split(lens.chunk)]
     return torch.cat(variances).double().cpu().numpy()
 
 

@@ -107,7 +107,9 @@ def _one_pass(model: MemoryModel, inputs: Inputs) -> tuple[Errors, Trace, _Calls
                     f"{type(model.model).__name__} has an unembedding but returns no logits, so the lens cannot be checked."
                 )
             last = trace.layers[-1]
-            errors[LENS] = {last: relative_error(model.lens("norm").states(trace.output[last], last), trace.logits)}
+            errors[LENS] = {
+                last: relative_error(model.lens("norm").states(trace.output[last], last, "output"), trace.logits)
+            }
     return errors, trace, calls
 
 

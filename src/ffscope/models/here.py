@@ -19,6 +19,6 @@ def model_here() -> Any:
     return _models[0]
 
 
-def lens_here(name: str) -> Any:
+def lens_here(name: str, study: Any) -> Any:
     """A lens of the model of this process."""
-    return model_here().lens(name)
+    return model_here().lens(name, study)

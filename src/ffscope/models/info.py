@@ -1,13 +1,14 @@
 """What is known about a model where it is not loaded: enough to plan what runs it elsewhere."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ffscope.errors import LensError
 from ffscope.models.fingerprint import manifest_entry
-from ffscope.models.lenses import check_lens_name
+from ffscope.models.lenses import check_lens
 from ffscope.models.memory_model import MemoryModel
 
 
@@ -31,9 +32,9 @@ class ModelInfo:
         """The number of feed-forward layers."""
         return len(self.memories)
 
-    def check_lens(self, name: str) -> None:
-        """Raise if the model cannot be read through this lens."""
-        check_lens_name(name)
+    def check_lens(self, name: str, study: Path | None = None) -> None:
+        """Raise if the model cannot be read through this lens; a learned one is saved with a study."""
+        check_lens(name, study)
         if self.no_lens is not None:
             raise LensError(self.no_lens)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from ffscope.models.here import model_here
 from ffscope.models.hooks import tap
 from ffscope.models.inputs import Inputs, Source, encode, logits_of, max_positions, random_inputs, run
 from ffscope.models.layout import feed_forwards, find_top
-from ffscope.models.lenses import make_lens
+from ffscope.models.lenses import is_learned, make_lens
 from ffscope.models.lenses.base import Lens
 from ffscope.models.parts import Part, Reader
 from ffscope.models.placement import input_device
@@ -81,7 +82,7 @@ class MemoryModel:
         if getattr(model, "hf_device_map", None):  # spread over devices: what is read from it comes together on one
             for layer in self._layers:
                 layer.device = self.device
-        self._lenses: dict[str, Lens] = {}
+        self._lenses: dict[tuple[str, Path | None], Lens] = {}
 
     def __repr__(self) -> str:
         memories = self.memories[0] if len(set(self.memories)) == 1 else list(self.memories)
@@ -188,11 +189,15 @@ class MemoryModel:
         """The values: the rows of the output projection. They may share memory with the model, so copy them before changing one."""
         return self.layer(layer).values()
 
-    def lens(self, name: str = "norm") -> Lens:
-        """The lens of that name, which reads vectors as logits; `ffscope.models.lenses` has one module per lens."""
-        if name not in self._lenses:
-            self._lenses[name] = make_lens(name, self.model, self.top, self._layers)
-        return self._lenses[name]
+    def lens(self, name: str = "norm", study: Path | str | None = None) -> Lens:
+        """The lens of that name, which reads vectors as logits; `ffscope.models.lenses` has one module per lens.
+
+        `study` is the folder of the study that a learned lens is saved with.
+        """
+        key = name, Path(study) if study is not None and is_learned(name) else None
+        if key not in self._lenses:
+            self._lenses[key] = make_lens(name, self.model, self.top, self._layers, key[1])
+        return self._lenses[key]
 
     def encode(self, text: Source, *, bos: bool = True) -> Inputs:
         """Text, token ids or ready-made inputs as the model's keyword arguments, checked."""
@@ -234,19 +239,21 @@ class MemoryModel:
         positions: Int[Tensor, "n"],
         *,
         layers: Iterable[int] | None = None,
+        coefficients: bool = True,
     ) -> States:
         """The tensors of all or some layers at chosen places of a batch only; the pass ends after the last of these layers.
 
-        Negative positions count from the end, in an encoder–decoder from the end of each stack.
+        Without `coefficients`, which need most of the memory, there are none. Negative positions count from the end, in an encoder–decoder from the end of each stack.
         """
         chosen = self._layers if layers is None else [self.layer(layer) for layer in layers]
-        recorders = [_LayerRecorder(layer, at=(len(inputs["input_ids"]), rows, positions)) for layer in chosen]
+        at = len(inputs["input_ids"]), rows, positions
+        recorders = [_LayerRecorder(layer, at=at, parts=coefficients) for layer in chosen]
         with ExitStack() as stack, suppress(StopPass):
             for recorder in recorders:
                 stack.enter_context(recorder.attached(_stop_when_complete(recorders)))
             self.forward(inputs)
         return States(
-            coefficients=[recorder.coefficients() for recorder in recorders],
+            coefficients=[recorder.coefficients() for recorder in recorders] if coefficients else [],
             residual=[recorder.residual() for recorder in recorders],
             update=[recorder.update() for recorder in recorders],
             output=[recorder.output() for recorder in recorders],
@@ -300,9 +307,10 @@ class _LayerRecorder:
     With `at` (batch size, rows, positions) only those places are kept, place × width.
     """
 
-    def __init__(self, layer: FeedForward, at: tuple[int, Tensor, Tensor] | None = None) -> None:
+    def __init__(self, layer: FeedForward, at: tuple[int, Tensor, Tensor] | None = None, *, parts: bool = True) -> None:
         self.layer = layer
         self._at = at
+        self._read_parts = layer.parts if parts else []
         self._parts: dict[Part, Tensor] = {}
         self._terms: dict[str, Tensor] = {}
         self._sites = {*layer.residual_sites, layer.update_site, layer.output_site}
@@ -310,13 +318,13 @@ class _LayerRecorder:
     @property
     def complete(self) -> bool:
         """Whether all of the layer has been observed."""
-        return len(self._parts) == len(self.layer.parts) and len(self._terms) == len(self._sites)
+        return len(self._parts) == len(self._read_parts) and len(self._terms) == len(self._sites)
 
     @contextmanager
     def attached(self, then: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Record one pass; call `then` after each recorded tensor."""
         with ExitStack() as stack:
-            for part in self.layer.parts:
+            for part in self._read_parts:
                 stack.enter_context(part.tap(self._part_keeper(then)))
             for site in self._sites:
                 observe = self._keeper(str(site), then)

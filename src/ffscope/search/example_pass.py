@@ -13,6 +13,7 @@ from ffscope.axes import Array, Int
 from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.errors import CorpusError
 from ffscope.models.info import ModelInfo
+from ffscope.models.lenses import ChosenLens
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel, States
 from ffscope.search.passes import by_length, sentence_inputs
@@ -46,14 +47,14 @@ class View:
         """The model's own prediction, for any lens; None if it has no unembedding."""
         if self.model.top is None:
             return None
-        return self.model.lens("norm").state_tops(self.states.output[-1], self.model.layers - 1)
+        return self.model.lens("norm").state_tops(self.states.output[-1], self.model.layers - 1, "output")
 
     def ff_top(self, layer: int) -> Int[Tensor, "n"] | None:
         """The top token of a layer's update; cached, since composition and refinement both use it."""
         if self.lens is None:
             return None
         if layer not in self._ff_tops:
-            self._ff_tops[layer] = self.lens.update_tops(self.states.update[layer])
+            self._ff_tops[layer] = self.lens.update_tops(self.states.update[layer], layer)
         return self._ff_tops[layer]
 
 
@@ -91,12 +92,12 @@ class Pass:
     """Runs batches of examples, for some observers."""
 
     observers: list[Observer]
-    lens: str
+    lens: ChosenLens
     bos: int | None
 
     def __call__(self, model: MemoryModel, batch: Batch) -> dict[str, dict[str, Any]]:
         """The columns of each waiting observer's table, by stage."""
-        lens = None if model.top is None else model.lens(self.lens)
+        lens = None if model.top is None else self.lens.of(model)
         view = View(model, lens, batch.examples, _states(model, batch, self.bos))
         return {observer.stage: observer.rows(view) for observer in self.observers if observer.stage in batch.stages}
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ffscope.models.lenses import ChosenLens, choose_lens
+from ffscope.options.analysis import LensOptions
 from ffscope.options.fields import StudyOptions
 from ffscope.options.option_set import Options
 from ffscope.progress import ProgressCallback, no_progress
@@ -119,6 +121,11 @@ class Work:
     def model(self) -> "MemoryModel":
         """The model, for a stage that needs it in this process. An engine that runs it elsewhere loads it here too."""
         return self.engine.model
+
+    @property
+    def lens(self) -> ChosenLens:
+        """The lens that vectors are read through. Raises if it must be learned first."""
+        return choose_lens(self.options(LensOptions).lens, self.study.folder)
 
     @property
     def info(self) -> "ModelInfo":

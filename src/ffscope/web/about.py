@@ -7,7 +7,7 @@ from typing import Any
 
 from ffscope.cases import CASE_MEANINGS, CASES
 from ffscope.glossary import GLOSSARY
-from ffscope.models.lenses import lens_names
+from ffscope.models.lenses import lenses_of
 from ffscope.stages.registry import measures, stages
 from ffscope.study.folder import Study
 from ffscope.study.public import folder_name, public_name
@@ -32,7 +32,7 @@ def about(study: Study) -> dict[str, Any]:
         ],  # distinguishes studies with the same name
         "top": study.settings["top"],
         "lens": study.settings.get("lens"),
-        "lenses": list(lens_names()),
+        "lenses": lenses_of(study.folder),
         "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
         "measures": described_measures(),
         "missing": {name: row.missing or f"The stage {name} has not been run yet." for name, row in stages().items()},

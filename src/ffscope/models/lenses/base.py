@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,11 +25,15 @@ _MULTIPLIED = 128  # values multiplied with E at once on a CPU; more are no fast
 _ALIGNED = 32  # rows of products start at multiples of it; otherwise a CPU multiplies at two thirds of its speed
 _ROWS = 2**13  # of E converted to float32 at once
 
+State = Literal["residual", "output"]
+"""Which state of a layer: the residual before its update is added, or the output after."""
+
 
 class Lens(ABC):
     """Logits over the vocabulary for states (r, o) and updates (y, v)."""
 
     name: str
+    study: Path | None = None  # the study that it was learned in
     scale: float = 1.0  # of the logits
     normalised = False  # whether the logits of updates are log-probabilities
 
@@ -38,40 +43,46 @@ class Lens(ABC):
 
     def __reduce__(self) -> Any:
         """Pickled by reference: on another machine, it is the lens of the model that is loaded there."""
-        return lens_here, (self.name,)
+        return lens_here, (self.name, self.study)
 
     @classmethod
     @abstractmethod
-    def for_model(cls, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward]) -> "Lens":
+    def for_model(
+        cls, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward], study: Path | None
+    ) -> "Lens":
         """The lens for a transformers model; `top` gives its steps from the last output to the logits."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(hidden {self.unembedding.width} → vocabulary {self.unembedding.vocab})"
 
     @abstractmethod
-    def states(self, states: Float[Tensor, "*at hidden"], layer: int) -> Float[Tensor, "*at vocab"]:
+    def states(
+        self, states: Float[Tensor, "*at hidden"], layer: int, of: State = "residual"
+    ) -> Float[Tensor, "*at vocab"]:
         """The logits of r or o of a feed-forward layer; o of the last layer is the model's last output."""
 
     @abstractmethod
-    def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        """The logits of y, or of a value as it is added to the residual: what it promotes."""
+    def updates(self, updates: Float[Tensor, "*at hidden"], layer: int | None = None) -> Float[Tensor, "*at vocab"]:
+        """The logits of y, or of a value as it is added to the residual of a layer, by default the last: what it promotes."""
 
     @property
     def linear(self) -> bool:
         """Whether the logits of an update are the sum of its terms' logits, so that its negative promotes what it suppresses."""
         return True
 
-    def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
+    def state_tops(self, states: Float[Tensor, "n hidden"], layer: int, of: State = "residual") -> Int[Tensor, "n"]:
         """The token that each state of a layer predicts."""
-        return torch.cat([highest(self.states(chunk, layer)) for chunk in states.split(self.chunk)]).to(states.device)
+        tops = [highest(self.states(chunk, layer, of)) for chunk in states.split(self.chunk)]
+        return torch.cat(tops).to(states.device)
 
-    def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
-        """The token that each update promotes most."""
-        return torch.cat([highest(self.updates(chunk)) for chunk in updates.split(self.chunk)]).to(updates.device)
+    def update_tops(self, updates: Float[Tensor, "n hidden"], layer: int | None = None) -> Int[Tensor, "n"]:
+        """The token that each update of a layer promotes most."""
+        tops = [highest(self.updates(chunk, layer)) for chunk in updates.split(self.chunk)]
+        return torch.cat(tops).to(updates.device)
 
     def values(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory vocab"]:
         """The logits of a layer's values: all of them, or those selected by a list of indices or a slice."""
-        return self.updates(self.value_updates(layer, chosen))
+        return self.updates(self.value_updates(layer, chosen), layer)
 
     def value_updates(self, layer: int, chosen: Any = slice(None)) -> Float[Tensor, "memory hidden"]:
         """A layer's values as they are added to the residual."""
@@ -86,7 +97,7 @@ class Lens(ABC):
         if not self.linear:
             return torch.cat([logits[:, token] - logits.mean(-1) for logits in self.value_chunks(layer)])
         column = self.unembedding.rows(torch.tensor([token]))[0] - self._mean_row
-        return self._direction(self.value_updates(layer)).to(column) @ column * self.scale
+        return self._direction(self.value_updates(layer), layer).to(column) @ column * self.scale
 
     @cached_property
     def _mean_row(self) -> Float[Tensor, "width"]:
@@ -96,8 +107,8 @@ class Lens(ABC):
         return torch.stack(sums).sum(0) / len(tokens)
 
     @abstractmethod
-    def _direction(self, updates: Tensor) -> Tensor:
-        """Updates as they enter the unembedding."""
+    def _direction(self, updates: Tensor, layer: int | None = None) -> Tensor:
+        """Updates of a layer as they enter the unembedding."""
 
     @property
     def chunk(self) -> int:
@@ -132,7 +143,8 @@ class Lens(ABC):
         products = torch.empty(min(at_once, len(selected)), width, dtype=dtype, device=unembedding.device)
         products = products[:, : unembedding.columns]
         for part in selected.to(values.device).split(at_once):
-            unembedding.multiply(self._direction(to_residual(ff, values[part])), products[: len(part)])
+            directions = self._direction(to_residual(ff, values[part]), layer)
+            unembedding.multiply(directions, products[: len(part)])
             for rows in products[: len(part)].split(chunk):
                 yield self._logits_of_products(rows)
 

@@ -1,6 +1,7 @@
 """The `norm` lens: through the final norm, as the model itself reads its last output."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from ffscope.axes import Float, Int
 from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward, resolve_scale
-from ffscope.models.lenses.base import Lens
+from ffscope.models.lenses.base import Lens, State
 from ffscope.models.linear_parts import Map, linear_part, unembedding_steps
 from ffscope.models.placement import stored
 from ffscope.models.unembedding import Unembedding
@@ -31,14 +32,18 @@ class NormLens(Lens):
         self._linear: list[Map] | None = None
 
     @classmethod
-    def for_model(cls, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward]) -> "NormLens":
+    def for_model(
+        cls, model: Any, top: Top, unembedding: Unembedding, layers: Sequence[FeedForward], study: Path | None
+    ) -> "NormLens":
         return cls(model, top, unembedding, layers)
 
     @property
     def linear(self) -> bool:
         return self.unembedding.linear
 
-    def states(self, states: Float[Tensor, "*at hidden"], layer: int) -> Float[Tensor, "*at vocab"]:
+    def states(
+        self, states: Float[Tensor, "*at hidden"], layer: int, of: State = "residual"
+    ) -> Float[Tensor, "*at vocab"]:
         return self.logits(states)
 
     @torch.no_grad()
@@ -62,8 +67,8 @@ class NormLens(Lens):
         """What updates add to `head_input`, up to the factor that the norm applies in a run."""
         return self._direction(updates)
 
-    def updates(self, updates: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
-        return self.unembedding.direction_logits(self._direction(updates)) * self.scale
+    def updates(self, updates: Float[Tensor, "*at hidden"], layer: int | None = None) -> Float[Tensor, "*at vocab"]:
+        return self.unembedding.direction_logits(self._direction(updates, layer)) * self.scale
 
     @torch.no_grad()
     def state_scores(self, states: Float[Tensor, "*at hidden"]) -> Float[Tensor, "*at vocab"]:
@@ -75,18 +80,18 @@ class NormLens(Lens):
         return self.unembedding.direction_scores(self._direction(updates)) * self.scale
 
     @torch.no_grad()
-    def state_tops(self, states: Float[Tensor, "n hidden"], layer: int) -> Int[Tensor, "n"]:
+    def state_tops(self, states: Float[Tensor, "n hidden"], layer: int, of: State = "residual") -> Int[Tensor, "n"]:
         if self.bias is not None or self.cap is not None:  # these may change which token is first
-            return super().state_tops(states, layer)
+            return super().state_tops(states, layer, of)
         tops = [self.unembedding.top(self.head_input(chunk)) for chunk in states.split(self.chunk)]
         return torch.cat(tops).to(states.device)
 
     @torch.no_grad()
-    def update_tops(self, updates: Float[Tensor, "n hidden"]) -> Int[Tensor, "n"]:
-        tops = [self.unembedding.top_promoted(self._direction(chunk)) for chunk in updates.split(self.chunk)]
+    def update_tops(self, updates: Float[Tensor, "n hidden"], layer: int | None = None) -> Int[Tensor, "n"]:
+        tops = [self.unembedding.top_promoted(self._direction(chunk, layer)) for chunk in updates.split(self.chunk)]
         return torch.cat(tops).to(updates.device)
 
-    def _direction(self, updates: Tensor) -> Tensor:
+    def _direction(self, updates: Tensor, layer: int | None = None) -> Tensor:
         """Updates through the linear part of the same steps."""
         if self._linear is None:
             self._linear = [linear_part(step, self.hidden) for step in self.steps]
