@@ -101,8 +101,8 @@ def test_raw_reaches_a_narrower_embedding_by_the_models_own_projection():
 
 
 def test_an_unknown_lens():
-    with pytest.raises(LensError, match=r"There is no lens 'tuned'\. Choose one of: norm, raw\."):
-        read(tiny.make("llama")).lens("tuned")
+    with pytest.raises(LensError, match=r"There is no lens 'none'\. Choose one of: norm, raw, jacobian, tuned\."):
+        read(tiny.make("llama")).lens("none")
     with pytest.raises(LensError, match="ViTModel has no unembedding.*Load the model with its language-modelling head"):
         read(tiny.make("vit")).lens()
 

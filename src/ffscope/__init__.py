@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ffscope.options.corpus import CorpusOptions
     from ffscope.options.engine import EngineOptions
     from ffscope.options.search import SearchOptions
-    from ffscope.pipeline import analyse, run, triggers
+    from ffscope.pipeline import analyse, learn_lenses, run, triggers
     from ffscope.queries.memory import memory_page
     from ffscope.study.folder import Study
     from ffscope.study.results import Results, open
@@ -62,6 +62,7 @@ __all__ = [
     "Trace",
     "analyse",
     "check",
+    "learn_lenses",
     "load",
     "memory_page",
     "open",
@@ -85,6 +86,7 @@ _LAZY = {
     "EngineOptions": "ffscope.options.engine",
     "SearchOptions": "ffscope.options.search",
     "analyse": "ffscope.pipeline",
+    "learn_lenses": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
     "Results": "ffscope.study.results",

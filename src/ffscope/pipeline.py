@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from ffscope.engines.sharded_table import write_observed, write_shards
 from ffscope.errors import CorpusError, FfscopeError, GradientError, InputError, LensError, StudyError
 from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import bos_token
+from ffscope.models.lenses import is_learned
 from ffscope.models.memory_model import MemoryModel
-from ffscope.options.analysis import ExampleOptions
+from ffscope.options.analysis import ExampleOptions, LensOptions
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.option_set import Options
 from ffscope.options.search import SearchOptions
@@ -71,7 +72,7 @@ def analyse(
     if stage not in names:
         raise StudyError(f"There is no stage {stage!r}. The stages after the search are: {', '.join(names)}.")
     engine = engine_of(model)
-    with open_for_stage(folder, engine) as study, noting(study, progress) as noted:
+    with open_for_stage(folder, engine, stages()[stage]) as study, noting(study, progress) as noted:
         work = Work(study, options_of(study, options), engine, noted, device)
         run_stage(stages()[stage], work)
     return study
@@ -96,9 +97,33 @@ def run(
             if row.check:
                 resolve(row.check)(work.options)
         _search(study, engine, corpus, search or SearchOptions(), readers, checkpoint_every, noted)
+        if is_learned(work.options(LensOptions).lens):
+            run_stage(stages()["lens"], work)
         _run_all(work)
         _report(work)
     return study
+
+
+def learn_lenses(
+    model: MemoryModel | Engine,
+    folder: Path | str,
+    corpus: CorpusOptions | None = None,
+    *,
+    readers: int | None = None,
+    progress: ProgressCallback = no_progress,
+    **options: Any,
+) -> Study:
+    """Learn the lenses `tuned` and `jacobian` of a model, and save them with a study: an existing one, or one of a corpus.
+
+    `model.lens("tuned", folder)` then reads vectors through them. `options` are fields of the stage's options dataclasses.
+    """
+    engine = engine_of(model)
+    if corpus is not None:
+        with Study.writing(folder, engine.info.entry) as study, noting(study, progress) as noted:
+            bos = study.settings.get("bos", SearchOptions.bos)
+            with _reading(study, engine, corpus, bos=bos, readers=readers, progress=noted) as reading:
+                reading.wait()
+    return analyse("lens", engine, folder, progress=progress, **options)
 
 
 def engine_of(model: MemoryModel | Engine | None) -> Engine:
@@ -107,9 +132,9 @@ def engine_of(model: MemoryModel | Engine | None) -> Engine:
 
 
 @contextmanager
-def open_for_stage(folder: Path | str, engine: Engine) -> Iterator[Study]:
-    """A study that has its triggers, opened for writing. A model must be the one that was studied."""
-    Study.open(folder).need("triggers")
+def open_for_stage(folder: Path | str, engine: Engine, stage: Stage) -> Iterator[Study]:
+    """A study that has what a stage needs of the search, opened for writing. A model must be the one that was studied."""
+    Study.open(folder).need("sentences" if "sentences" in stage.needs else "triggers")
     with Study.writing(folder, engine.info.entry) if engine.has_model else Study.adding(folder) as study:
         yield study
 
@@ -211,10 +236,24 @@ def _search(
 ) -> None:
     model = engine.info
     search = search.resolved(model.memories)
-    corpus = replace(corpus, max_tokens=_max_sentence_tokens(model, corpus.max_tokens, bos=search.bos))
-    how = {"readers": readers, "splitting": engine.splitting, "progress": progress}
-    with Reading.of(study, model.tokenizer, corpus, **how) as reading:  # type: ignore[arg-type]
+    with _reading(study, engine, corpus, bos=search.bos, readers=readers, progress=progress) as reading:
         find_triggers(reading, engine, search, checkpoint_every=checkpoint_every, progress=progress)
+
+
+def _reading(
+    study: Study,
+    engine: Engine,
+    corpus: CorpusOptions,
+    *,
+    bos: bool,
+    readers: int | None,
+    progress: ProgressCallback,
+) -> AbstractContextManager[Reading]:
+    """The text of a study, which is read within the block."""
+    corpus = replace(corpus, max_tokens=_max_sentence_tokens(engine.info, corpus.max_tokens, bos=bos))
+    return Reading.of(
+        study, engine.info.tokenizer, corpus, readers=readers, splitting=engine.splitting, progress=progress
+    )
 
 
 @contextmanager

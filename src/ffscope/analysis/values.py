@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -14,9 +13,9 @@ from ffscope.models.lenses import ChosenLens
 from ffscope.models.lenses.base import Lens
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import probabilities_of, rank_of, ranked
+from ffscope.search.following import tokens_after_triggers
 from ffscope.stages.shards import Shards
 from ffscope.stages.stage import Work
-from ffscope.study.folder import Study
 
 TOKENS = 20  # top and bottom tokens kept per value
 
@@ -27,7 +26,8 @@ def shards(work: Work) -> Shards:
     memories = work.info.memories
     return Shards(
         count=len(memories),
-        input=lambda layer: (layer, _next_tokens(work.study, layer, memories[layer])),
+        # The rank of the next token is computed here because it needs the whole distribution.
+        input=lambda layer: (layer, tokens_after_triggers(work.study, layer, memories[layer])),
         rows=partial(value_columns, lens=lens),
         unit="layers",
     )
@@ -54,17 +54,6 @@ def value_columns(
         columns["top_probs"], columns["max_prob"] = _lists(probabilities), probabilities[:, 0].numpy()
         columns["next_rank"] = pa.array(ranks.numpy(), mask=outside.numpy())
     return columns
-
-
-def _next_tokens(study: Study, layer: int, count: int) -> Int[Tensor, "memory"]:
-    """The token after each memory's top trigger, or -1. Its rank is computed here because it needs the whole distribution."""
-    firsts = [("layer", "==", layer), ("rank", "==", 1)]
-    table = pq.read_table(study.path("triggers.parquet"), columns=["memory", "next_token"], filters=firsts)
-    next_tokens = torch.full((count,), -1)
-    next_tokens[torch.from_numpy(table["memory"].to_numpy().copy()).long()] = torch.from_numpy(
-        table["next_token"].to_numpy().copy()
-    ).long()
-    return next_tokens
 
 
 def _read_layer(lens: Lens, layer: int, next_tokens: Int[Tensor, "memory"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

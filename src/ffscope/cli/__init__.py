@@ -7,6 +7,9 @@ import ffscope.cli.commands
 import ffscope.cli.stage_commands
 
 # isort: split
+import ffscope.cli.lens
+
+# isort: split
 import ffscope.cli.explore
 
 # isort: split

@@ -11,13 +11,14 @@ from rich.text import Text
 
 from ffscope import bundled
 from ffscope.cli.app import app
-from ffscope.cli.loading import check_inputs, load_model, starting
+from ffscope.cli.loading import check_inputs, load_model, refuse_other_model, starting
 from ffscope.cli.output import print_check, print_finished, print_study, print_trace, program_name
 from ffscope.cli.parameters import Checkpoint, Json, Model, Out, Readers
 from ffscope.cli.progress_output import out, showing_progress, working
 from ffscope.cli.signature import command
 from ffscope.errors import SourceError
 from ffscope.memory_name import parse_layers
+from ffscope.models.lenses import check_lens
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.engine import EngineOptions
 from ffscope.options.model import DeviceOptions, LoadOptions, SourceOptions
@@ -90,12 +91,16 @@ def trace(
     is shown with those tokens. The case says which component has the output's top token: the residual, the feed-forward layer
     (ffn), both (agreement) or neither (composition).
     """
+    study = None if options.study is None else Path(options.study)
+    check_lens(options.lens, study)
     loaded = load_model(model, load)
+    if study is not None:
+        refuse_other_model(study, loaded)
     from ffscope.analysis.trace import trace_prediction
 
     layers = None if options.layers is None else parse_layers(options.layers, loaded.layers)
     traced = trace_prediction(
-        loaded, text, layers=layers, memories=options.memories, lens=options.lens, bos=options.bos
+        loaded, text, layers=layers, memories=options.memories, lens=options.lens, study=study, bos=options.bos
     )
     if json_:
         out.print_json(json.dumps(asdict(traced)))

@@ -129,15 +129,22 @@ def model_queue(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Mode
     return ModelQueue(partial(_load_live, folder, live, reload), before=Threads().choose, report=print_line)
 
 
+def refuse_other_model(folder: Path, model: "MemoryModel") -> None:
+    """Raise if a model is not that of a study."""
+    from ffscope.models.fingerprint import manifest_entry
+    from ffscope.study.folder import Study
+
+    Study.open(folder).refuse_other_model(manifest_entry(model))
+
+
 def _load_live(folder: Path, live: LiveOptions, reload: ReloadOptions) -> "Live":
     from ffscope.study.folder import Study
 
     loaded = load_again(folder, reload)
     from ffscope.live.model import Live
-    from ffscope.models.fingerprint import manifest_entry
 
     study = Study.open(folder)
-    study.refuse_other_model(manifest_entry(loaded))
+    refuse_other_model(folder, loaded)
     lens = {"lens": study.settings["lens"]} if "lens" in study.settings else {}
     return Live(
         loaded, bos=study.settings["bos"], **lens, study=folder, tokens=live.max_tokens, new_tokens=live.max_new_tokens

@@ -86,7 +86,11 @@ def _run_row(row: Stage, folder: Path, options: Any, engine: "Engine | None", de
     from ffscope.study.status import noting
 
     running = engine_of(engine)
-    with open_for_stage(folder, running) as study, showing_progress() as progress, noting(study, progress) as noted:
+    with (
+        open_for_stage(folder, running, row) as study,
+        showing_progress() as progress,
+        noting(study, progress) as noted,
+    ):
         sentence = run_stage(row, Work(study, options, running, noted, device))
     if not study.has(row.name):
         raise StudyError(f"The stage {row.name} did not record that it finished. This is a bug in the stage.")

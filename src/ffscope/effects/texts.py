@@ -45,10 +45,7 @@ class Batch(NamedTuple):
 
     def chunks(self, model: MemoryModel) -> list["Batch"]:
         """The same, a few texts at a time: as many as can be differentiated at once where the model is."""
-        length = self.tokens.shape[1] + 1
-        texts = _graph_bytes(model.device) // (length * _bytes_per_token(model) + _NUMBERS * 4 * sum(model.memories))
-        config = model.model.config.get_text_config()
-        texts = max(1, min(texts, _ATTENTION // getattr(config, "num_attention_heads", 64)))
+        texts = texts_at_once(model, self.tokens.shape[1] + 1)
         return [
             Batch(*(array[start : start + texts] for array in self)) for start in range(0, len(self.examples), texts)
         ]
@@ -94,6 +91,13 @@ def batches_by_prediction(study: Study, model: ModelInfo, examples: Examples) ->
     numbers = table["example"].filter(right).to_numpy()
     others = np.setdiff1d(np.arange(len(examples)), numbers)
     return [batch for some in (numbers, others) for batch in example_batches(study, model, examples, some)]
+
+
+def texts_at_once(model: MemoryModel, length: int) -> int:
+    """How many texts of a length can be differentiated at once where the model is."""
+    texts = _graph_bytes(model.device) // (length * _bytes_per_token(model) + _NUMBERS * 4 * sum(model.memories))
+    config = model.model.config.get_text_config()
+    return max(1, min(texts, _ATTENTION // getattr(config, "num_attention_heads", 64)))
 
 
 def _graph_bytes(device: torch.device) -> int:

@@ -243,7 +243,8 @@ class MemoryModel:
     ) -> States:
         """The tensors of all or some layers at chosen places of a batch only; the pass ends after the last of these layers.
 
-        Without `coefficients`, which need most of the memory, there are none. Negative positions count from the end, in an encoder–decoder from the end of each stack.
+        Without `coefficients`, which need most of the memory, there are none. Negative positions count from the end, in an
+        encoder–decoder from the end of each stack.
         """
         chosen = self._layers if layers is None else [self.layer(layer) for layer in layers]
         at = len(inputs["input_ids"]), rows, positions
@@ -373,8 +374,9 @@ class _LayerRecorder:
         return self._term(str(self.layer.output_site))
 
     def _term(self, name: str) -> Tensor:
-        """A recorded tensor, reshaped to the leading axes of the coefficients."""
-        return self._terms[name].reshape(*next(iter(self._parts.values())).shape[:-1], -1)
+        """A recorded tensor, at the chosen places or reshaped to the leading axes of the coefficients."""
+        term = self._terms[name]
+        return term if self._at else term.reshape(*next(iter(self._parts.values())).shape[:-1], -1)
 
 
 def _stop_when_complete(recorders: list[_LayerRecorder]) -> Callable[[], None]:

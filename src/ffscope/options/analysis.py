@@ -15,7 +15,8 @@ class LensOptions(StudyOptions):
         str,
         Help(
             "How vectors are projected to the vocabulary: norm, as the model itself does, through the final norm and the "
-            "unembedding; raw, through the unembedding alone, as in the paper; norm by default.",
+            "unembedding; raw, through the unembedding alone, as in the paper; tuned and jacobian, as learned by `ffscope lens`; "
+            "norm by default.",
             choices=lens_names,
         ),
     ] = "norm"

@@ -1,6 +1,6 @@
 """Which text is searched, and how it is split into sentences."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from ffscope.options.fields import Checked, Help
@@ -30,3 +30,15 @@ class CorpusOptions(Checked):
     language: Annotated[str, Help("Language of the text, for splitting it into sentences.")] = "en"
     field: Annotated[str, Help("Field or column of .jsonl and .parquet files that has the text.")] = "text"
     dedupe: Annotated[bool, Help("Drop duplicate sentences.", flag="--dedupe/--no-dedupe")] = True
+
+
+@dataclass(frozen=True)
+class OtherCorpusOptions(CorpusOptions):
+    """A corpus, or none where the text of an existing study is used."""
+
+    corpus: Annotated[str | None, Help("Text to use, as in `ffscope run`; by default that of the study.")] = None  # type: ignore[assignment]
+
+    @property
+    def chosen(self) -> CorpusOptions | None:
+        """The corpus, if there is one."""
+        return None if self.corpus is None else CorpusOptions(**asdict(self))

@@ -17,8 +17,9 @@ class TraceOptions(Checked):
         str,
         Help(
             "How vectors are projected to the vocabulary: norm, as the model itself does, through the final norm and the "
-            "unembedding; raw, through the unembedding alone, as in the paper.",
+            "unembedding; raw, through the unembedding alone, as in the paper; tuned and jacobian, as learned by `ffscope lens`.",
             choices=lens_names,
         ),
     ] = "norm"
+    study: Annotated[str | None, Help("The study that a learned lens is saved with.", metavar="DIR")] = None
     bos: Annotated[bool, Help("Prepend the BOS token.", flag="--bos/--no-bos")] = True

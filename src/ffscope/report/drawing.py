@@ -234,3 +234,39 @@ def named_dots(points: Sequence[Mapping[str, Any]], axis: str, *, form: str = ".
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=axis), x2="high:Q"),
         base.mark_point(filled=True, size=70, opacity=1).encode(x=alt.X("value:Q", title=axis), tooltip=tips),
     ).properties(width=_WIDTH, height=28 * len(names))
+
+
+def lines(
+    layers: Sequence[int],
+    series: Mapping[str, Sequence[float | None]],
+    label: str,
+    *,
+    colours: Mapping[str, str],
+    percent: bool = False,
+    log: bool = False,
+) -> Any:
+    """One line over the layers for each series with a colour; numbers that are None are left out."""
+    points = [
+        {"layer": layer, "series": name, "value": value}
+        for name, values in series.items()
+        for layer, value in zip(layers, values, strict=True)
+        if value is not None
+    ]
+    scale = alt.Scale(type="log") if log else alt.Scale(zero=True)
+    axis = alt.Axis(format="~%" if percent else "~s", tickCount=5)
+    base = alt.Chart(alt.Data(values=points)).encode(
+        x=layer_axis({"layer": list(layers)}),
+        y=alt.Y("value:Q", title=label, scale=scale, axis=axis),
+        color=alt.Color(
+            "series:N",
+            scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+            legend=alt.Legend(title=None),
+        ),
+        tooltip=[
+            alt.Tooltip("series:N", title=""),
+            alt.Tooltip("layer:Q", format="d"),
+            alt.Tooltip("value:Q", title=label, format=".2%" if percent else ",.4~g"),
+        ],
+    )
+    marks = base.mark_line(strokeWidth=2) + base.mark_point(filled=True, size=40, opacity=1)
+    return marks.properties(width=_WIDTH * 0.62, height=_HEIGHT * 0.75)

@@ -98,7 +98,7 @@ class Pass:
     def __call__(self, model: MemoryModel, batch: Batch) -> dict[str, dict[str, Any]]:
         """The columns of each waiting observer's table, by stage."""
         lens = None if model.top is None else self.lens.of(model)
-        view = View(model, lens, batch.examples, _states(model, batch, self.bos))
+        view = View(model, lens, batch.examples, states_of(model, batch, self.bos))
         return {observer.stage: observer.rows(view) for observer in self.observers if observer.stage in batch.stages}
 
 
@@ -151,7 +151,7 @@ def _batch(examples: Examples, texts: list[tuple[int, int]], numbers: Array) -> 
     return Batch(numbers, tokens, rows, examples.position[numbers] - tokens.shape[1], ())
 
 
-def _states(model: MemoryModel, batch: Batch, bos: int | None) -> States:
+def states_of(model: MemoryModel, batch: Batch, bos: int | None) -> States:
     """Run a batch's sentences; the states at the examples."""
     rows, positions = torch.from_numpy(batch.rows), torch.from_numpy(batch.positions)
     inputs = sentence_inputs(model, batch.tokens, bos)
