@@ -24,6 +24,7 @@ from ffscope.errors import (
 from ffscope.memory_name import Memory
 
 if TYPE_CHECKING:
+    from ffscope.differences import diff
     from ffscope.engines import start_engine
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
@@ -62,6 +63,7 @@ __all__ = [
     "Trace",
     "analyse",
     "check",
+    "diff",
     "load",
     "memory_page",
     "open",
@@ -85,6 +87,7 @@ _LAZY = {
     "EngineOptions": "ffscope.options.engine",
     "SearchOptions": "ffscope.options.search",
     "analyse": "ffscope.pipeline",
+    "diff": "ffscope.differences",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
     "Results": "ffscope.study.results",

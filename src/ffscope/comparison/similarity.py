@@ -1,0 +1,101 @@
+"""How similar the keys and values of paired memories are, and the ranks of the other model's top tokens."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ffscope.axes import Array, Float, Int
+from ffscope.models.linear_parts import to_residual
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.ranking import rank_of
+
+State = dict[str, Tensor]
+
+
+class Pairs(NamedTuple):
+    """The memories of one layer of the model after: each one's partner, as layer (-1 for none) and number in it, and the top token
+    of the partner's value (-1 for none)."""
+
+    layer: int
+    partner_layer: Int[Array, "memory"]
+    partner_memory: Int[Array, "memory"]
+    top: Int[Array, "memory"]
+
+
+@torch.no_grad()
+def similarities(before: MemoryModel, after: MemoryModel, pairs: Pairs, *, lens: str) -> State:
+    """Cosines of gates, keys and values, products and norms of values, and ranks; NaN or 0 for none.
+
+    Values are taken as they are added to the residual.
+    """
+    keys, values = _keys(after, pairs.layer), _values(after, pairs.layer)
+    others, partners = [torch.full_like(key, torch.nan) for key in keys], torch.full_like(values, torch.nan)
+    if before.hidden == after.hidden:
+        for layer in set(pairs.partner_layer.tolist()) - {-1}:
+            rows = torch.from_numpy((pairs.partner_layer == layer).nonzero()[0])
+            memories = torch.from_numpy(pairs.partner_memory).long()[rows]
+            partners[rows] = _values(before, layer)[memories.to(before.device)].to(partners.device)
+            of_layer = _keys(before, layer)
+            for other, key in zip(others, of_layer, strict=True) if len(of_layer) == len(others) else ():
+                other[rows] = key[memories.to(key.device)].to(other.device)
+    cosines = [_cosine(key, other) for key, other in zip(keys, others, strict=True)]
+    state = {
+        "key_cosine": cosines[-1],
+        "gate_cosine": cosines[0] if len(cosines) == 2 else torch.full_like(cosines[0], torch.nan),
+        "value_cosine": _cosine(values, partners),
+        "product": (values * partners).sum(-1),
+        "norm_before": _norms_before(before, pairs),
+        "norm_after": values.norm(dim=-1),
+    }
+    return {name: tensor.double().cpu() for name, tensor in state.items()} | {"rank": _ranks(after, pairs, lens)}
+
+
+def _keys(model: MemoryModel, layer: int) -> list[Float[Tensor, "memory hidden"]]:
+    keys = model.keys(layer)
+    return [key.double() for key in (keys if isinstance(keys, tuple) else (keys,))]
+
+
+def _values(model: MemoryModel, layer: int) -> Float[Tensor, "memory hidden"]:
+    return to_residual(model.layer(layer), model.values(layer)).double()
+
+
+def _norms_before(before: MemoryModel, pairs: Pairs) -> Float[Tensor, "memory"]:
+    norms = torch.zeros(len(pairs.partner_layer), dtype=torch.float64)
+    for layer in set(pairs.partner_layer.tolist()) - {-1}:
+        rows = (pairs.partner_layer == layer).nonzero()[0]
+        of_layer = _values(before, layer).norm(dim=-1).cpu()
+        norms[torch.from_numpy(rows)] = of_layer[torch.from_numpy(pairs.partner_memory[rows]).long()]
+    return norms
+
+
+def _cosine(rows: Tensor, others: Tensor) -> Float[Tensor, "memory"]:
+    """Row by row; NaN where one of the two is zero or missing."""
+    norms = rows.norm(dim=-1) * others.norm(dim=-1)
+    return torch.where(norms > 0, (rows * others).sum(-1) / norms, torch.nan).clamp(-1, 1)
+
+
+def _ranks(model: MemoryModel, pairs: Pairs, lens: str) -> Int[Tensor, "memory"]:
+    """The rank of each pair's token in the value of the memory, from 1; 0 for none."""
+    ranks = torch.zeros(len(pairs.top), dtype=torch.int32)
+    if model.top is None:
+        return ranks
+    tokens, start = torch.from_numpy(pairs.top).long(), 0
+    for logits in model.lens(lens).value_chunks(pairs.layer):
+        chunk = slice(start, start + len(logits))
+        wanted = tokens[chunk].to(logits.device)
+        here = rank_of(wanted.clamp(min=0), logits).masked_fill(wanted < 0, 0)
+        ranks[chunk] = here.to(ranks)
+        start = chunk.stop
+    return ranks
+
+
+@torch.no_grad()
+def are_related(before: MemoryModel, after: MemoryModel, least: float) -> tuple[bool, float]:
+    """Whether memories of the same number are clearly the same memories: in every layer the mean cosine of their values is at
+    least this high. Also returns the lowest mean."""
+    means = [
+        float(_cosine(_values(after, layer), _values(before, layer).to(after.device)).nan_to_num(0).mean())
+        for layer in range(after.layers)
+    ]
+    return min(means) >= least, min(means)

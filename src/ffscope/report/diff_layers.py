@@ -1,0 +1,1 @@
+FIGURE = None
