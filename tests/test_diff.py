@@ -98,8 +98,7 @@ class Reference:
     """What a comparison should contain, from passes over one sentence at a time."""
 
     def __init__(self, name, before, after, sentences):
-        bos = None if name == "t5" else BOS
-        self.plain = [Plain(name, model, lens="norm", bos=BOS if bos else None) for model in (before, after)]
+        self.plain = [Plain(name, model, lens="norm", bos=BOS) for model in (before, after)]
         self.layers = np.concatenate(
             [[number] * len(layer.values) for number, layer in enumerate(self.plain[1].layers)]
         )
@@ -259,11 +258,11 @@ def test_activations_find_a_permutation_of_the_memories(study_of):
     np.testing.assert_allclose(column(study, "correlation"), 1, atol=1e-5)
     np.testing.assert_allclose(column(study, "value_cosine"), 1, atol=1e-5)
     assert column(study, "change").max() < 1e-4
-    assert (column(study, "triggers_kept") == 1).all()
+    assert np.nanmin(column(study, "triggers_kept")) == 1
 
 
 def test_memories_whose_values_were_changed_rank_first(study_of):
-    after, changed = make("llama"), [(0, 5), (1, 20), (2, 7)]
+    after, changed = make("llama"), [(2, 5), (2, 20), (2, 7)]  # above them nothing changes
     with torch.no_grad():
         for layer, memory in changed:
             after.model.layers[layer].mlp.down_proj.weight[:, memory] *= -4
