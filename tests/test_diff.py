@@ -211,7 +211,7 @@ def test_top_tokens_ranks_and_triggers_are_those_of_the_two_studies(study_of):
     assert {(row["layer"], row["memory"], row["rank"], row["sentence"], row["position"]) for row in places} == {
         (*name, *place) for name, of_memory in old.items() for place in of_memory
     }
-    assert {len(of_memory) for of_memory in old.values()} == {5}
+    assert max(len(of_memory) for of_memory in old.values()) == 5
 
 
 def triggers_of(folder):
@@ -226,9 +226,10 @@ def triggers_of(folder):
 def test_means_and_firing_rates_are_those_of_the_two_studies(study_of):
     study = compared(study_of, make("gpt2"), nudged("gpt2"), match="index")
     for folder, side in ((study.folder.with_name("after-before"), "before"), (study.folder, "after")):
-        memories = pq.read_table(folder / "memories.parquet").to_pandas().sort_values(["layer", "memory"])
-        np.testing.assert_allclose(column(study, f"mean_{side}"), memories["mean"], rtol=1e-6)
-        np.testing.assert_allclose(column(study, f"firing_{side}"), memories["fired"] / memories["seen"], rtol=1e-6)
+        memories = pq.read_table(folder / "memories.parquet").sort_by([("layer", "ascending"), ("memory", "ascending")])
+        mean, fired, seen = (memories[name].to_numpy() for name in ("mean", "fired", "seen"))
+        np.testing.assert_allclose(column(study, f"mean_{side}"), mean, rtol=1e-6)
+        np.testing.assert_allclose(column(study, f"firing_{side}"), fired / seen, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mixtral", "bert", "t5", "adaptive_lm"])
@@ -237,8 +238,10 @@ def test_identical_models_have_not_changed(name, match, study_of):
     study = compared(study_of, make(name), make(name), match=match)
     entry = study.manifest["stages"]["diff"]
     assert entry["match"] == ("index" if match == "auto" else "activations")
-    assert (column(study, "memory") == column(study, "partner_memory")).all()
-    assert (column(study, "layer") == column(study, "partner_layer")).all()
+    known = ~np.isnan(column(study, "partner_memory"))  # a memory that never fires has no partner by activations
+    assert known.mean() > 0.5
+    for name in ("layer", "memory"):
+        assert (column(study, name) == column(study, f"partner_{name}"))[known].all()
     for kept in ("correlation", "value_cosine", "triggers_kept", "top_kept", "rank_of_top"):
         values = column(study, kept)
         np.testing.assert_allclose(values[~np.isnan(values)], 1, atol=1e-6)
