@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from command_line import ffscope
 from explorer import app_of, client_of
@@ -15,35 +14,19 @@ from ffscope import read
 from ffscope.differences import diff
 from ffscope.errors import InputError
 from ffscope.memory_name import Memory
-from ffscope.models.saving import save_model
 from ffscope.pipeline import analyse
 from ffscope.queries.diff import before_and_after, changed_memories, diff_summary
 from ffscope.queries.layer import layer_page
 from ffscope.queries.search import SearchQuery, search
 from ffscope.study.folder import Study
 from ffscope.web.export import export
-from plain import make
 from studies import undrawn, write_corpus
 
 
 @pytest.fixture(scope="module")
-def made_before(make_once, tokenizer):
-    """The folder of the study before, the compared study and both models as folders, over hostile text."""
-
-    def fill(folder):
-        write_corpus(folder / "corpus.jsonl", documents=20, hostile=True)
-        for name in ("before", "after"):
-            model = make("llama")
-            if name == "after":
-                with torch.no_grad():
-                    model.model.layers[2].mlp.down_proj.weight[:, 7] *= -9
-            save_model(model, tokenizer, folder / name)
-        options = ("--corpus", folder / "corpus.jsonl", "--out", folder / "both", "--diff-tokens", 500)
-        result = ffscope("diff", folder / "before", folder / "after", *options)
-        assert result.returncode == 0, result.stderr
-        (folder / "printed.txt").write_text(result.stdout)
-
-    return make_once("compared", fill)
+def made_before(compared):
+    """The folder of the two studies, and of both models."""
+    return compared
 
 
 @pytest.fixture(scope="module")

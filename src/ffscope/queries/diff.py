@@ -189,7 +189,7 @@ def before_and_after(where: Where, memory: Memory) -> dict[str, Any] | None:
         triggers = {side: _triggers(tables, memory, table) for side, table in _TABLES.items()}
         before = tables.study.manifest["stages"]["diff"]["base"]
     panel: dict[str, Any] = {
-        "heads": ["", f"Before: {before['source'] or before['family']}", "After: this model"],
+        "heads": ["Quantity", f"Before: {before['source'] or before['family']}", "After: this model"],
         "kinds": ["text", "text", "text"],
         "rows": [["memory", _partner(row) or "none", str(memory)], *_quantities(row), *_promoted(row, spelt)],
     }
