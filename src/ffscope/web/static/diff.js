@@ -1,6 +1,6 @@
 // What has changed between two models: by layer, and memory by memory, before and after side by side.
 import { bdi, h, real, replace, share, token, visibleText, whole } from "./dom.js";
-import { isExport, withQuery } from "./links.js";
+import { isExport } from "./links.js";
 import { getJson, isCancelled } from "./requests.js";
 import { term } from "./terms.js";
 import { prefixTokens } from "./tokens.js";
@@ -84,11 +84,18 @@ function orderForm({ sorts, layers }, list) {
     h("label", "Order ", order), " ", h("label", "Layer ", layerChoice));
 }
 
+let pairsRequest = null; // the latest: an older one must not replace its rows
+
 async function loadPairs(list, choices) {
+  pairsRequest?.abort();
+  const request = pairsRequest = new AbortController();
+  list.setAttribute("aria-busy", "true");
   try {
-    showPairs(list, await getJson(withQuery("/diff.json", choices)));
+    showPairs(list, await getJson("/diff.json", choices, request));
   } catch (error) {
     if (!isCancelled(error)) replace(list, h("p.problem", { role: "alert" }, bdi(error.message)));
+  } finally {
+    if (request === pairsRequest) list.removeAttribute("aria-busy");
   }
 }
 
