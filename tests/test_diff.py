@@ -448,6 +448,27 @@ def test_a_finished_comparison_is_repeated_with_other_options_only(study_of, mon
     assert len(written) == 2
 
 
+def test_an_interrupted_repetition_with_other_options_resumes(study_of, monkeypatch):
+    before, after = make("gpt2"), nudged("gpt2")
+    models, studies = zip(*(study_of(model, folder) for model, folder in ((before, "a"), (after, "b"))), strict=True)
+    arguments = (studies[0].folder, studies[1].folder)
+    keywords = {"model_before": models[0], "model_after": models[1], **ALL}
+    diff(*arguments, **keywords)
+    panel, calls = partners_module.Search.panel, []
+    monkeypatch.setattr(partners_module.Search, "panel", lambda *some: calls.append(None) or panel(*some))
+    with monkeypatch.context() as patch:
+        patch.setattr(diff_stage, "similarities", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            diff(*arguments, **keywords, match="activations")
+    assert not Study.open(studies[1].folder).has("diff")
+    assert diff(*arguments, **keywords, match="activations").manifest["stages"]["diff"]["match"] == "activations"
+    assert len(calls) == 1
+
+
+def raise_interrupt(*_arguments, **_options):
+    raise KeyboardInterrupt
+
+
 def test_the_sample_is_random_and_depends_on_the_seed_alone(study_of):
     study = compared(study_of, make("gpt2"), nudged("gpt2"), match="index", diff_tokens=40)
     entry = study.manifest["stages"]["diff"]

@@ -83,6 +83,8 @@ def compare(before: Study, model: MemoryModel, work: Work) -> None:
             study.finish("diff", {}, **{**_kept_entries(finished), **entry})
         return
     diff = _Diff(before, model, work, {**chosen, "base": of_base["fingerprint"]})
+    if finished:  # otherwise what an interrupted repetition leaves would be removed
+        study.skip("diff", "It is being repeated with other options. Run the command again.")
     entries = {**entry, **diff.write(), **diff.predictions()}
     study.finish("diff", {}, seconds=time.perf_counter() - start, **entries)
     diff.folder.drop()
