@@ -382,10 +382,11 @@ def test_results_do_not_depend_on_the_size_of_panels_and_batches(study_of, monke
     whole = compared(study_of, before, after, "whole", match="activations")
     monkeypatch.setattr(partners_module, "_CELLS", 30_000)
     monkeypatch.setattr("ffscope.comparison.coefficients._NUMBERS", 50_000)
+    monkeypatch.setattr("ffscope.comparison.similarity._ROWS", 7)
     parts = compared(study_of, before, after, "parts", match="activations")
     for name in ("partner_layer", "partner_memory", "triggers_kept", "rank_of_top"):
         np.testing.assert_array_equal(column(whole, name), column(parts, name))
-    for name in ("correlation", "baseline", "change", "contribution_after"):
+    for name in ("correlation", "baseline", "change", "contribution_after", "key_cosine", "value_cosine"):
         np.testing.assert_allclose(column(whole, name), column(parts, name), atol=1e-5)
 
 

@@ -11,6 +11,7 @@ from ffscope.models.memory_model import MemoryModel
 from ffscope.models.ranking import rank_of
 
 State = dict[str, Tensor]
+_ROWS = 4096  # memories compared at once: a mixture of experts may have 100,000 in a layer
 
 
 class Pairs(NamedTuple):
@@ -29,44 +30,47 @@ def similarities(before: MemoryModel, after: MemoryModel, pairs: Pairs, *, lens:
 
     Values are taken as they are added to the residual.
     """
-    keys, values = _keys(after, pairs.layer), _values(after, pairs.layer)
+    memories = torch.arange(len(pairs.top)).split(_ROWS)
+    parts = [_similarities(before, after, pairs, rows) for rows in memories]
+    state = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return state | {"rank": _ranks(after, pairs, lens)}
+
+
+def _similarities(before: MemoryModel, after: MemoryModel, pairs: Pairs, rows: Tensor) -> State:
+    """Those of some memories of the layer, in float64."""
+    keys, values = _keys(after, pairs.layer, rows), _values(after, pairs.layer, rows)
     others, partners = [torch.full_like(key, torch.nan) for key in keys], torch.full_like(values, torch.nan)
-    if before.hidden == after.hidden:
-        for layer in set(pairs.partner_layer.tolist()) - {-1}:
-            rows = torch.from_numpy((pairs.partner_layer == layer).nonzero()[0])
-            memories = torch.from_numpy(pairs.partner_memory).long()[rows]
-            partners[rows] = _values(before, layer)[memories.to(before.device)].to(partners.device)
-            of_layer = _keys(before, layer)
-            for other, key in zip(others, of_layer, strict=True) if len(of_layer) == len(others) else ():
-                other[rows] = key[memories.to(key.device)].to(other.device)
+    norm_before = torch.zeros_like(values[:, 0])
+    layers, memories = (torch.from_numpy(column)[rows] for column in (pairs.partner_layer, pairs.partner_memory))
+    for layer in set(layers.tolist()) - {-1}:
+        here = (layers == layer).nonzero()[:, 0]
+        of_layer = _values(before, layer, memories[here]).to(values.device)
+        norm_before[here] = of_layer.norm(dim=-1)
+        if before.hidden == after.hidden:
+            partners[here] = of_layer
+            keys_of_layer = _keys(before, layer, memories[here])
+            for other, key in zip(others, keys_of_layer, strict=True) if len(keys_of_layer) == len(others) else ():
+                other[here] = key.to(other.device)
     cosines = [_cosine(key, other) for key, other in zip(keys, others, strict=True)]
     state = {
         "key_cosine": cosines[-1],
         "gate_cosine": cosines[0] if len(cosines) == 2 else torch.full_like(cosines[0], torch.nan),
         "value_cosine": _cosine(values, partners),
         "product": (values * partners).sum(-1),
-        "norm_before": _norms_before(before, pairs),
+        "norm_before": norm_before,
         "norm_after": values.norm(dim=-1),
     }
-    return {name: tensor.double().cpu() for name, tensor in state.items()} | {"rank": _ranks(after, pairs, lens)}
+    return {name: tensor.cpu() for name, tensor in state.items()}
 
 
-def _keys(model: MemoryModel, layer: int) -> list[Float[Tensor, "memory hidden"]]:
+def _keys(model: MemoryModel, layer: int, rows: Tensor) -> list[Float[Tensor, "_memory _hidden"]]:
     keys = model.keys(layer)
-    return [key.double() for key in (keys if isinstance(keys, tuple) else (keys,))]
+    return [key[rows.to(key.device)].double() for key in (keys if isinstance(keys, tuple) else (keys,))]
 
 
-def _values(model: MemoryModel, layer: int) -> Float[Tensor, "memory hidden"]:
-    return to_residual(model.layer(layer), model.values(layer)).double()
-
-
-def _norms_before(before: MemoryModel, pairs: Pairs) -> Float[Tensor, "memory"]:
-    norms = torch.zeros(len(pairs.partner_layer), dtype=torch.float64)
-    for layer in set(pairs.partner_layer.tolist()) - {-1}:
-        rows = (pairs.partner_layer == layer).nonzero()[0]
-        of_layer = _values(before, layer).norm(dim=-1).cpu()
-        norms[torch.from_numpy(rows)] = of_layer[torch.from_numpy(pairs.partner_memory[rows]).long()]
-    return norms
+def _values(model: MemoryModel, layer: int, rows: Tensor) -> Float[Tensor, "_memory _hidden"]:
+    values = model.values(layer)
+    return to_residual(model.layer(layer), values[rows.to(values.device)]).double()
 
 
 def _cosine(rows: Tensor, others: Tensor) -> Float[Tensor, "memory"]:
@@ -94,8 +98,11 @@ def _ranks(model: MemoryModel, pairs: Pairs, lens: str) -> Int[Tensor, "memory"]
 def are_related(before: MemoryModel, after: MemoryModel, least: float) -> tuple[bool, float]:
     """Whether memories of the same number are clearly the same memories: in every layer the mean cosine of their values is at
     least this high. Also returns the lowest mean."""
-    means = [
-        float(_cosine(_values(after, layer), _values(before, layer).to(after.device)).nan_to_num(0).mean())
-        for layer in range(after.layers)
-    ]
+    means = []
+    for layer, count in enumerate(after.memories):
+        cosines = [
+            _cosine(*(_values(model, layer, rows).to(after.device) for model in (after, before)))
+            for rows in torch.arange(count).split(_ROWS)
+        ]
+        means.append(float(torch.cat(cosines).nan_to_num(0).mean()))
     return min(means) >= least, min(means)
