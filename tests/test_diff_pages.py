@@ -114,6 +114,21 @@ def test_universality_is_counted_in_excess_of_the_baseline(made_before, copied):
         assert np.nanmin(columns["correlation"]) > 0.99
 
 
+def test_a_comparison_is_a_stage_that_loads_the_model_before_from_where_its_study_records_it(made_before, copied):
+    after = read_of(made_before / "after")
+    study = analyse("diff", after, copied.folder, base=str(made_before / "both" / "a"), diff_tokens=300)
+    assert study.manifest["stages"]["diff"]["sampled_tokens"] < 400
+    moved = analyse(
+        "diff",
+        after,
+        copied.folder,
+        base=str(made_before / "both" / "a"),
+        base_model=str(made_before / "before"),
+        diff_tokens=200,
+    )
+    assert moved.manifest["stages"]["diff"]["sampled_tokens"] < 300
+
+
 def read_of(folder):
     from ffscope import load
 

@@ -134,9 +134,9 @@ class _Diff:
         if asked_for == "index":
             return "index", "requested"
         related, cosine = are_related(before, after, _RELATED)
-        found_cosine = f"the lowest mean cosine of a layer's values with those of the same numbers is {cosine:.3f}"
+        measured = f"the lowest mean cosine of a layer's values with those of the same numbers is {cosine:.3f}"
         compared = "at least" if related else "below"
-        return ("index" if related else "activations"), f"{found_cosine}, {compared} {_RELATED:g}"
+        return ("index" if related else "activations"), f"{measured}, {compared} {_RELATED:g}"
 
     @cached_property
     def batches(self) -> list[TextBatch]:
