@@ -19,6 +19,7 @@ from ffscope.queries.diff import before_and_after, changed_memories, diff_summar
 from ffscope.queries.layer import layer_page
 from ffscope.queries.search import SearchQuery, search
 from ffscope.study.folder import Study
+from ffscope.web.about import about
 from ffscope.web.export import export
 from studies import undrawn, write_corpus
 
@@ -193,7 +194,16 @@ def test_the_page_has_both_sides_of_the_memories(study):
     assert str(study.folder) not in json.dumps([client.get(path).json() for path in ("/diff.json", "/index.json")])
 
 
-def test_a_study_without_a_comparison_has_no_page_of_it(explored):
+def test_a_study_without_a_comparison_has_no_page_of_it(explored, study):
+    names = [{measure["name"] for measure in about(each)["measures"]} for each in (explored, study)]
+    assert names[1] - names[0] == {
+        "change",
+        "partner_correlation",
+        "triggers_kept",
+        "value_cosine",
+        "key_cosine",
+        "top_kept",
+    }
     answer = client_of(app_of(explored.folder)).get("/diff.json")
     assert answer.status_code == 409
     layer = client_of(app_of(explored.folder)).get("/L0.json").json()
