@@ -179,7 +179,7 @@ def _print_changed(memories: "list[ChangedMemory]") -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", title="changed most", title_justify="left")
     words = ("memory", "before", "promoted before", "after")
     for head in ("memory", "before", "change", "corr.", "values", "triggers", "promoted before", "after"):
-        table.add_column(head, justify="left" if head in words else "right", no_wrap=True)
+        table.add_column(head, justify="left" if head in words else "right", no_wrap=head not in words[2:])
     for row in memories:
         table.add_row(
             Text(row.memory, style="magenta"),
@@ -195,7 +195,7 @@ def _print_changed(memories: "list[ChangedMemory]") -> None:
 
 
 def _tokens(tokens: list[str]) -> Text:
-    return Text(" ".join(visible(token, 14) for token in tokens[:3]), style="cyan", overflow="ellipsis")
+    return Text(" ".join(visible(token, 14) for token in tokens[:3]), style="cyan", no_wrap=True, overflow="ellipsis")
 
 
 def _number(number: float | None, form: str) -> str:
