@@ -107,6 +107,14 @@ def make_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def compared(make_once, tokenizer):
+    """The folder of two models, `before` and `after`, and of their studies, `both/a` and `both/b`; the latter is compared."""
+    from explorer import compared_studies
+
+    return make_once("compared", lambda folder: compared_studies(tokenizer, folder))
+
+
+@pytest.fixture(scope="session")
 def explored(make_once, tokenizer):
     """A whole study of a tiny model over hostile text, shared by all tests; a test that changes it works on a copy."""
     from explorer import explored_study

@@ -4,16 +4,19 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import torch
 from starlette.testclient import TestClient
 
 import tiny
+from command_line import ffscope
 from ffscope import read
 from ffscope.live.model import Live
+from ffscope.models.saving import save_model
 from ffscope.web.app import make_app
 from ffscope.web.guard import PAGE_TOKEN, Rules
 from ffscope.web.model_queue import ModelQueue
 from ffscope.web.serving import Address, Server, _listen
-from studies import make_study
+from studies import make_study, write_corpus
 
 PAGE = "the page's own token"
 
@@ -25,6 +28,21 @@ def tiny_model(tokenizer, family="llama"):
 def explored_study(tokenizer, folder, family="llama", **options):
     """A whole study of a tiny model over hostile text."""
     return make_study(tiny_model(tokenizer, family), folder, hostile=True, drawn=True, **options)
+
+
+def compared_studies(tokenizer, folder):
+    """Two models, one with a changed memory (L2.7), and their studies over hostile text, compared by the command."""
+    write_corpus(folder / "corpus.jsonl", documents=20, hostile=True)
+    for name in ("before", "after"):
+        model = tiny.make("llama")
+        if name == "after":
+            with torch.no_grad():
+                model.model.layers[2].mlp.down_proj.weight[:, 7] *= -9
+        save_model(model, tokenizer, folder / name)
+    options = ("--corpus", folder / "corpus.jsonl", "--out", folder / "both", "--diff-tokens", 500)
+    result = ffscope("diff", folder / "before", folder / "after", *options)
+    assert result.returncode == 0, result.stderr
+    (folder / "printed.txt").write_text(result.stdout)
 
 
 def app_of(folder, tokenizer=None, family="llama", **rules):

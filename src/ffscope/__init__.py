@@ -24,6 +24,7 @@ from ffscope.errors import (
 from ffscope.memory_name import Memory
 
 if TYPE_CHECKING:
+    from ffscope.differences import diff
     from ffscope.engines import start_engine
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
@@ -62,6 +63,7 @@ __all__ = [
     "Trace",
     "analyse",
     "check",
+    "diff",
     "learn_lenses",
     "load",
     "memory_page",
@@ -87,6 +89,7 @@ _LAZY = {
     "SearchOptions": "ffscope.options.search",
     "analyse": "ffscope.pipeline",
     "learn_lenses": "ffscope.pipeline",
+    "diff": "ffscope.differences",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
     "Results": "ffscope.study.results",

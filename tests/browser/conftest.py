@@ -62,6 +62,13 @@ def still(chromium, study):
 
 
 @pytest.fixture(scope="package")
+def comparison(chromium, compared):
+    """The address of the explorer of a study that is compared with another, without the model."""
+    with served(app_of(compared / "both" / "b")) as address:
+        yield address
+
+
+@pytest.fixture(scope="package")
 def common(chromium):
     """The browser context that tests share."""
     context = new_context(chromium)

@@ -103,3 +103,10 @@ def test_a_served_page_is_accessible(browse, site, path, looks):
 def test_a_file_is_accessible(browse, files, path, looks):
     wrong = faults(browse, f"{files}/{path}", FILES[path], looks)
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize("looks", LOOKS, ids=["usual", "other"])
+@pytest.mark.parametrize("path", ["/diff", "/diff?sort=triggers_kept&layer=1", "/L2/7"])
+def test_a_comparison_is_accessible(browse, comparison, path, looks):
+    wrong = faults(browse, f"{comparison}{path}", "before and after|Before and after", looks)
+    assert not wrong, wrong

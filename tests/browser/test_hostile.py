@@ -14,6 +14,7 @@ from explorer import app_of, served, tiny_model
 from ffscope.annotating import drafts
 from ffscope.annotating.drafts import DraftPattern
 from ffscope.annotating.records import write
+from ffscope.differences import diff
 from ffscope.memory_name import Memory
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
@@ -76,6 +77,8 @@ def hostile(tmp_path_factory, tokenizer):
             encoder="model",
         )
     assert original.manifest["corpus"]["skipped"] == {"lines that are not UTF-8": 1}
+    models = {"model_before": tiny_model(tokenizer), "model_after": tiny_model(tokenizer)}
+    diff(original.folder, original.folder, **models, diff_tokens=200)
     spoil(original.folder)
     study = ffscope.open(original.folder).study
     for number in range(6):
@@ -107,7 +110,8 @@ def spoil(folder):
 
     rewrite(folder / "sentences.parquet", ends=ends, text=lambda row: "".join(pieces(row)))
     manifest = json.loads((folder / "study.json").read_text())
-    manifest["model"]["source"] = SOURCE
+    manifest["model"]["source"] = manifest["stages"]["diff"]["base"]["source"] = SOURCE
+    manifest["stages"]["diff"]["match_reason"] = f"{IMAGE}{MARKS}"
     manifest["corpus"]["source"] = manifest["settings"]["corpus"] = f"{SCRIPT}\u202e/corpus"
     (folder / "study.json").write_text(json.dumps(manifest))
 
@@ -162,6 +166,15 @@ def test_a_layer_shows_it_as_text(browse, harm):
     expect(page.get_by_role("region", name="Memories of this layer")).to_contain_text("<script>window.__hit")
     page.get_by_label("Top token, pattern or types contains").fill("<IMG")
     expect(page.get_by_role("status").filter(has_text="memor")).to_be_visible()
+    is_unharmed(page)
+
+
+def test_a_comparison_shows_it_as_text(browse, harm):
+    page = opened(browse, f"{harm}/diff")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(IMAGE)
+    expect(page.get_by_role("region", name="Memories, before and after")).to_contain_text("<script>window.__hit")
+    page.get_by_label("Order").select_option("triggers_kept")
+    expect(page.get_by_role("region", name="Memories, before and after")).to_contain_text("<202E>evil<2066>")
     is_unharmed(page)
 
 

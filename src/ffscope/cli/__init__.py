@@ -1,6 +1,6 @@
 """The command line: parse, call the library, print."""
 
-# Imported in the order of --help: commands that make a study, its stages, commands that read it, the cache.
+# Imported in the order of --help: commands that make a study, its stages, the comparison of two, commands that read one, the cache.
 import ffscope.cli.commands
 
 # isort: split
@@ -8,6 +8,9 @@ import ffscope.cli.stage_commands
 
 # isort: split
 import ffscope.cli.lens
+
+# isort: split
+import ffscope.cli.diff
 
 # isort: split
 import ffscope.cli.explore

@@ -245,12 +245,12 @@ def lines(
     percent: bool = False,
     log: bool = False,
 ) -> Any:
-    """One line over the layers for each series with a colour; numbers that are None are left out."""
+    """One line over the layers for each series with a colour; numbers that are None, or have no logarithm, are left out."""
     points = [
         {"layer": layer, "series": name, "value": value}
         for name, values in series.items()
         for layer, value in zip(layers, values, strict=True)
-        if value is not None
+        if value is not None and (value > 0 or not log)
     ]
     scale = alt.Scale(type="log") if log else alt.Scale(zero=True)
     axis = alt.Axis(format="~%" if percent else "~s", tickCount=5)

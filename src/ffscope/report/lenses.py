@@ -57,7 +57,7 @@ def _chart(entry: Entry) -> Any:
             _LABELS[column],
             colours=colours,
             percent="agreement" in column,
-            log=column == "next_rank",
+            log=column in ("divergence", "next_rank", "distance"),
         )
         for column in _COLUMNS
         if any(value is not None for series in entry["lenses"].values() for value in series[column])

@@ -21,6 +21,7 @@ _COMMANDS = (
     "convert",
     "trace",
     "demo",
+    "diff",
     "show",
     "annotate",
     "search",

@@ -19,6 +19,8 @@ _SOURCES: tuple[tuple[tuple[str, ...], str, bool], ...] = (
     (("settings",), "held_out", False),
     (("stages", "patterns"), "encoder_asked", False),
     (("stages", "labels"), "model", True),
+    (("stages", "diff", "base"), "source", True),
+    (("stages", "diff", "base"), "study", False),
 )
 
 

@@ -34,17 +34,22 @@ def about(study: Study) -> dict[str, Any]:
         "lens": study.settings.get("lens"),
         "lenses": lenses_of(study.folder),
         "stages": [stage for stage in study.manifest["stages"] if study.has(stage)],
-        "measures": described_measures(),
+        "measures": described_measures(study),
         "missing": {name: row.missing or f"The stage {name} has not been run yet." for name, row in stages().items()},
         "glossary": GLOSSARY,
         "cases": {name: CASE_MEANINGS[name] for name in CASES},
     }
 
 
-def described_measures() -> list[dict[str, Any]]:
-    """Every measure as its stage declares it, in column order, without its SQL."""
+def described_measures(study: Study) -> list[dict[str, Any]]:
+    """Every measure as its stage declares it, in column order, without its SQL.
+
+    Those of a stage that compares studies are left out where a study is not compared.
+    """
     described = []
     for row, measure in measures().values():
+        if not (row.command or row.in_run or study.has(row.name)):
+            continue
         fields = asdict(measure)
         del fields["sql"]
         described.append({"stage": row.name, **fields})

@@ -22,6 +22,7 @@ from ffscope.study.public import public
 from ffscope.web.about import about
 from ffscope.web.missing_stages import MissingStage
 from ffscope.web.open_study import read_summary
+from ffscope.web.pages.diff import diff_response
 from ffscope.web.pages.layer import layer_response
 from ffscope.web.pages.memory import memory_response
 from ffscope.web.pages.overview import overview_response
@@ -103,6 +104,8 @@ def _pages(tables: Tables, memories: list[Memory]) -> Iterator[Page]:
     summary = read_summary(tables.study.folder)
     yield "index", "overview", lambda: overview_response(tables, summary)
     yield "search", "search", lambda: search_index_response(tables)
+    if tables.study.has("diff"):
+        yield "diff", "diff", lambda: diff_response(tables)
     for layer in searched_layers(tables):
         yield f"L{layer}/index", "layer", lambda layer=layer: layer_response(tables, layer)  # type: ignore[misc]
     for memory in memories:

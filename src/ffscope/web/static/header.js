@@ -2,11 +2,12 @@
 import { bdi, h } from "./dom.js";
 import { isExport, layerLink, memoryLink, pageLink, withQuery } from "./links.js";
 
-const PAGE_LABELS = { overview: "Overview", search: "Search", prompt: "Prompt", annotate: "Annotate" };
+const PAGE_LABELS = { overview: "Overview", search: "Search", diff: "Before and after", prompt: "Prompt", annotate: "Annotate" };
+const NEEDED_STAGES = { diff: "diff" }; // pages that show a stage which most studies do not have
 
 export function header(page, about) {
   const links = Object.entries(PAGE_LABELS).map(([name, word]) => {
-    const href = pageLink(name);
+    const href = !NEEDED_STAGES[name] || about?.stages.includes(NEEDED_STAGES[name]) ? pageLink(name) : null;
     return href && h("a", { href, "aria-current": name === page ? "page" : null }, word);
   });
   return h("header.bar", h("a.brand", { href: pageLink("overview") }, "ffscope"), h("nav", { "aria-label": "Pages" }, links),

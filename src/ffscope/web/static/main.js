@@ -3,6 +3,7 @@ import { aboutStudy } from "./about.js";
 import { annotatePage } from "./annotate.js";
 import { getJson, isCancelled } from "./requests.js";
 import { append, byId, h, replace } from "./dom.js";
+import { diffPage } from "./diff.js";
 import { header } from "./header.js";
 import { indexSearchPage } from "./index_search.js";
 import { isExport } from "./links.js";
@@ -15,6 +16,7 @@ import { searchPage } from "./search.js";
 // Each is called with the element to draw into, the page's JSON and the study's facts. Some load their data themselves.
 const PAGES = {
   overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, annotate: annotatePage,
+  diff: diffPage,
   search: (...page) => (isExport() ? indexSearchPage : searchPage)(...page),
 };
 const WITHOUT_DATA = new Set(["prompt", "search", "annotate"]);

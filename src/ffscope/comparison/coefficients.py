@@ -1,0 +1,71 @@
+"""The coefficients of all memories of a model on a sample of the searched text."""
+
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffscope.axes import Array, Float
+from ffscope.corpus.prefixes import chunks, tokens_of
+from ffscope.models.memory_model import MemoryModel, StopPass
+from ffscope.models.parts import Part
+from ffscope.search.passes import by_length, sentence_inputs
+from ffscope.study.folder import Study
+
+_NUMBERS, _NUMBERS_ON_GPU = 2**26, 2**30  # coefficients of both models that are held at once
+
+
+class TextBatch(NamedTuple):
+    """Sentences of one length, batch × pos."""
+
+    tokens: Array
+
+
+def draw_batches(study: Study, tokens: int, *, at_once: int) -> list[TextBatch]:
+    """Random searched sentences with at least this many tokens together, in batches of up to `at_once` tokens.
+
+    The sentences depend on the study's text and seed alone.
+    """
+    path, searched = study.path("sentences.parquet"), study.manifest["stages"]["triggers"]["sentences"]
+    parts = list(chunks(path, first=searched))
+    numbers, lengths = (np.concatenate([getattr(part, name) for part in parts]) for name in ("sentences", "lengths"))
+    order = np.random.default_rng([study.settings["seed"], *b"diff"]).permutation(len(numbers))
+    drawn = np.sort(order[: int(np.searchsorted(np.cumsum(lengths[order]), tokens)) + 1])
+    texts = tokens_of(path, numbers[drawn])
+    sentences = [texts[number] for number in numbers[drawn].tolist() if len(texts[number])]
+    sizes = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+    return [TextBatch(np.stack([sentences[row] for row in rows])) for rows in by_length(sizes, tokens=at_once)]
+
+
+def tokens_at_once(device: torch.device, memories: int) -> int:
+    """How many tokens are run at once, given the memories of both models."""
+    return max(1, (_NUMBERS if device.type == "cpu" else _NUMBERS_ON_GPU) // memories)
+
+
+def coefficients(
+    model: MemoryModel, tokens: Array, bos: int | None, *, layers: range | None = None
+) -> Float[Tensor, "prefix memory"]:
+    """The coefficients of every memory of some consecutive layers, by default all, at every token of a batch."""
+    chosen = range(model.layers) if layers is None else layers
+    starts = np.cumsum([0, *(model.memories[layer] for layer in chosen)]).tolist()
+    observed = torch.empty(tokens.size, starts[-1], device=model.device)
+    first = {
+        part: starts[place] + part.offset for place, layer in enumerate(chosen) for part in model.layer(layer).parts
+    }
+    waiting = set(first)
+
+    def observe(part: Part, here: Tensor, _past: int) -> None:
+        # From the end: BOS or a decoder's start token comes before the sentence, in each stack of an encoder–decoder.
+        rows = here[:, -tokens.shape[1] :].reshape(tokens.size, -1)
+        observed[:, first[part] : first[part] + part.memories] = rows.to(observed.device, observed.dtype)
+        waiting.discard(part)
+        if not waiting:
+            raise StopPass
+
+    with ExitStack() as stack, suppress(StopPass):
+        for part in first:
+            stack.enter_context(part.tap(observe))
+        model.forward(sentence_inputs(model, tokens, bos))
+    return observed
