@@ -12,6 +12,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, open_for_stage, options_of, triggers
 from ffscope.progress import ProgressCallback, no_progress
+from ffscope.stages.registry import stages
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
 from ffscope.study.status import noting
@@ -64,7 +65,7 @@ def diff_studies(
 ) -> Study:
     """The same, with two studies and their loaded models. The first study is only read."""
     engine = LocalEngine(model_after)
-    with open_for_stage(after.folder, engine) as study, noting(study, progress) as noted:
+    with open_for_stage(after.folder, engine, stages()["diff"]) as study, noting(study, progress) as noted:
         compare(before, model_before, Work(study, options_of(study, options), engine, noted))
     return study
 
