@@ -43,7 +43,7 @@ LAYERS = [
     {"models"},
     {"search"},
     {"engines"},
-    {"effects", "memory_types", "patterns"},
+    {"effects", "memory_types", "patterns", "pruning"},
     {"queries"},
     {"annotating", "labelling"},
     {"analysis", "report"},
@@ -55,7 +55,7 @@ LAYERS = [
 # Modules that need nothing but the lowest layers, and may be used from anywhere above these.
 LEAVES = {"models.lenses", "patterns.pattern", "queries.disk_set", "queries.labeller_answers", "queries.annotations"}
 # Packages that compute; all others work without torch.
-TORCH = {"analysis", "effects", "engines", "live", "memory_types", "models", "search"}
+TORCH = {"analysis", "effects", "engines", "live", "memory_types", "models", "pruning", "search"}
 TORCH_MODULES = {"patterns.embed_words", "web.model_threads"}
 SQL = re.compile(r"\b(SELECT\s|INSERT\s|CREATE (TABLE|VIEW|TRIGGER)|DELETE FROM|PRAGMA\s|UPDATE \w+ SET|LEFT JOIN)")
 
