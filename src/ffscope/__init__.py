@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ffscope.options.corpus import CorpusOptions
     from ffscope.options.engine import EngineOptions
     from ffscope.options.search import SearchOptions
-    from ffscope.pipeline import analyse, run, triggers
+    from ffscope.pipeline import analyse, prune, run, triggers
+    from ffscope.pruning.written import Pruned
     from ffscope.queries.memory import memory_page
     from ffscope.study.folder import Study
     from ffscope.study.results import Results, open
@@ -54,6 +55,7 @@ __all__ = [
     "MemoryModel",
     "MemoryNameError",
     "ProofError",
+    "Pruned",
     "Results",
     "SearchOptions",
     "SourceError",
@@ -65,6 +67,7 @@ __all__ = [
     "load",
     "memory_page",
     "open",
+    "prune",
     "read",
     "run",
     "start_engine",
@@ -85,8 +88,10 @@ _LAZY = {
     "EngineOptions": "ffscope.options.engine",
     "SearchOptions": "ffscope.options.search",
     "analyse": "ffscope.pipeline",
+    "prune": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
+    "Pruned": "ffscope.pruning.written",
     "Results": "ffscope.study.results",
     "open": "ffscope.study.results",
     "memory_page": "ffscope.queries.memory",
