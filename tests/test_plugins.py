@@ -340,7 +340,8 @@ def test_measures_may_be_expressions_and_a_broken_one_is_left_out(study, monkeyp
     monkeypatch.setattr("ffscope.queries.search.measures", lambda: rows)
     monkeypatch.setattr("ffscope.queries.measures.stages", lambda: {**registry.stages(), "triggers_too": stage})
     with reading(study.folder) as tables:
-        monkeypatch.setattr(type(tables.study), "has", lambda self, name: True)
+        kind, has = type(tables.study), type(tables.study).has
+        monkeypatch.setattr(kind, "has", lambda self, name: name == "triggers_too" or has(self, name))
         fired = dict(tables.rows("SELECT (layer, memory)::VARCHAR, fired > 3 OR fired < 2 FROM memories"))
         results = search(tables, SearchQuery.parse({"often": "no", "half": "1..2"}))
         assert results.count == list(fired.values()).count(False)

@@ -66,7 +66,7 @@ def _measure(work: Work) -> None:
 def _write(study: Study, scored: Scored, pruning: dict[str, Any]) -> None:
     tables = {"pruning_scores": scored.contributions, "redundancy": scored.redundancy, "pruning": pruning}
     for name, columns in tables.items():
-        if columns is not None:
-            file = f"{name}.parquet"
-            with study.table(file) as writer:
-                writer.write_table(pa.Table.from_pydict(columns, SCHEMAS[file]), row_group_size=2**16)
+        schema = SCHEMAS[f"{name}.parquet"]
+        table = schema.empty_table() if columns is None else pa.Table.from_pydict(columns, schema)
+        with study.table(f"{name}.parquet") as writer:
+            writer.write_table(table, row_group_size=2**16)

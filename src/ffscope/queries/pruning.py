@@ -22,8 +22,6 @@ def pruning_points(tables: Tables) -> dict[str, Array]:
 def redundancy_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
     """The memory that has most of a memory's triggers and a parallel value, as the table of a panel."""
     with reading(where) as tables:
-        if not tables.has("redundancy"):
-            return None
         row = tables.row("SELECT * FROM redundancy WHERE layer = ? AND memory = ?", memory)
     if row is None or row["partner"] is None:
         return None

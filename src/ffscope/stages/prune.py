@@ -159,7 +159,6 @@ _REDUNDANCY = Table(
         Column("triggers", INT, "how many the memory has"),
         Column("redundancy_left", REAL, "redundancy among the memories that are pruned after it"),
     ),
-    optional=True,
 )
 STAGE = Stage(
     name="prune",
