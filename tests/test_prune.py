@@ -1,5 +1,6 @@
 """Pruned models, compared with plain transformers models whose value rows are set to zero; scores compared with plain numpy."""
 
+import copy
 import json
 import shutil
 
@@ -11,6 +12,7 @@ import transformers as hf
 
 import command_line
 import ffscope
+import plain
 import tiny
 from ffscope.effects import held_out
 from ffscope.errors import CorpusError, GradientError, InputError, LayoutError, LensError, SourceError, StudyError
@@ -20,6 +22,7 @@ from ffscope.models.saving import save_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
+from ffscope.pruning.contributions import Contributions, TextBatch
 from ffscope.pruning.redundancy import LayerTriggers, layer_redundancy, related_pairs
 from ffscope.pruning.written import RECORD, Pruned
 from ffscope.report.catalogue import figures
@@ -48,11 +51,11 @@ def studied(model, corpus, folder, *, effects=False, **search):
 @pytest.fixture(scope="module")
 def opt(corpus, tokenizer, tmp_path_factory):
     """A model with its study, whose curves are measured by every score."""
-    plain = make("opt")
-    model = make_memory_model(plain, tokenizer)
+    bare = make("opt")
+    model = make_memory_model(bare, tokenizer)
     folder = tmp_path_factory.mktemp("opt") / "study"
     studied(model, corpus, folder, effects=True)
-    return plain, model, analyse("prune", model, folder, **OPTIONS)
+    return bare, model, analyse("prune", model, folder, **OPTIONS)
 
 
 @pytest.fixture
@@ -178,6 +181,48 @@ def test_contributions_are_means_over_the_searched_text(opt):
     rows = pq.read_table(study.path("pruning_scores.parquet"))
     np.testing.assert_allclose(rows["contribution"], sizes.mean(1).ravel(), rtol=1e-4)
     np.testing.assert_allclose(rows["squared"], np.square(sizes).mean(1).ravel(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(plain.FAMILIES))
+def test_contributions_are_those_of_a_plain_model_of_any_family(name, tokenizer):
+    reference = plain.Plain(name, model := plain.make(name), lens="norm", bos=BOS)
+    batches = [TextBatch(np.array([[7, 11, 30], [9, 8, 41]])), TextBatch(np.array([[5, 12, 9, 6, 20]]))]
+    state = Contributions(BOS)(make_memory_model(model, tokenizer), batches)
+    sentences = [row.tolist() for batch in batches for row in batch.tokens]
+    with torch.no_grad():
+        sizes = [[] for _ in reference.layers]
+        for tokens in sentences:
+            run = reference.run(tokens)
+            for layer, rows in zip(reference.layers, sizes, strict=True):
+                coefficients = layer.coefficients(run)[-len(tokens) :]
+                rows.append(coefficients.abs() * layer.written(layer.values).norm(dim=-1))
+        sizes = [torch.cat(rows).double() for rows in sizes]
+    assert state["count"] == 11
+    torch.testing.assert_close(state["contribution"], torch.cat([rows.sum(0) for rows in sizes]), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        state["squared"], torch.cat([rows.square().sum(0) for rows in sizes]), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "bert", "t5", "adaptive_lm"])
+def test_every_kind_of_model_is_pruned(name, corpus, tokenizer, tmp_path):
+    masking = copy.deepcopy(tokenizer)
+    masking.mask_token = "<unk>"
+    model = make_memory_model(make(name), masking)
+    model.model.save_pretrained(tmp_path / "model")
+    masking.save_pretrained(tmp_path / "model")
+    model = load(str(tmp_path / "model"), device="cpu")
+    studied(model, corpus, tmp_path / "study")
+    options = {**OPTIONS, "shares": "0.3", "layer_share": 0}
+    study = analyse("prune", model, tmp_path / "study", **options)
+    rows = {row["score"]: row for row in table(study, "pruning")}
+    assert set(rows) == {"contribution", "squared", "firing", "redundancy", "random"}
+    # The same memories, with their value rows set to zero.
+    zeroed = {"zero_rows": True, "ranking": "model", "prune_prefixes": 60, "prune_sentences": 20}
+    pruned = ffscope.prune(model, study.folder, tmp_path / "pruned", share=0.3, score="contribution", **zeroed)
+    assert sum(map(len, pruned.removed)) == rows["contribution"]["memories"]
+    assert pruned.before.perplexity == pytest.approx(study.manifest["stages"]["prune"]["perplexity"], rel=1e-5)
+    assert pruned.after.perplexity == pytest.approx(rows["contribution"]["perplexity"], rel=1e-4)
 
 
 # --- redundancy ---
