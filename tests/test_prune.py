@@ -616,6 +616,17 @@ def test_errors_say_what_to_do(opt, planted, corpus, tokenizer, tmp_path):
     assert {row["score"] for row in table(partial, "pruning")} == {"contribution", "squared", "random"}
 
 
+def test_quantized_weights_are_refused(planted, tmp_path):
+    model, study = planted
+    folder = shutil.copytree(model.source, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    code, output = call("prune", folder, "--study", study.folder, "--share", 0.2, "--out", tmp_path / "pruned")
+    assert code == 2
+    assert "are quantized, so keys and values cannot be read from them" in output
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -104,11 +104,14 @@ class Remover:
 
     def _weights(self, removed: Sequence[Array], means: Sequence[Array] | None) -> dict[str, Tensor]:
         """All weights by name, in the precision in which they are written; tied ones stay one tensor."""
-        converted: dict[tuple[int, torch.Size], Tensor] = {}
+        # With the tensor itself, since the memory of one that is gone may be given to another.
+        converted: dict[tuple[int, torch.Size], tuple[Tensor, Tensor]] = {}
         weights = {}
         for name, tensor in named_weights(self.model.model):
             at = tensor.data_ptr(), tensor.shape
-            weights[name] = converted.setdefault(at, _to(tensor, self.dtype)) if tensor.data_ptr() else tensor
+            if at not in converted:
+                converted[at] = tensor, _to(tensor, self.dtype)
+            weights[name] = converted[at][1]
         for part in self.parts:
             if means is not None:
                 self._keep_means(weights, part, removed, means)

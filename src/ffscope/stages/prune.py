@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from ffscope.errors import InputError
 from ffscope.options.fields import Checked, Help
@@ -26,28 +26,28 @@ class PruneOptions(Checked):
     ] = ""
     shares: Annotated[
         str,
-        Help("Shares of the memories that are pruned; 0.05,0.1,0.2,0.3,0.5,0.7 by default.", metavar="SHARE,SHARE"),
+        Help("Shares of the memories that are pruned.", metavar="SHARE,SHARE"),
     ] = "0.05,0.1,0.2,0.3,0.5,0.7"
     layer_share: Annotated[
         float,
         Help(
-            "Share of each layer's memories that is also pruned alone, the other layers intact; 0.5 by default, 0 for none.",
+            "Share of each layer's memories that is also pruned alone, the other layers intact; 0 for none.",
             min=0,
             max=0.99,
         ),
     ] = 0.5
-    random_seeds: Annotated[int, Help("How many times memories are drawn at random; 5 by default.", min=1, max=100)] = 5
+    random_seeds: Annotated[int, Help("How many times memories are drawn at random.", min=1, max=100)] = 5
     replace: Annotated[
         Literal["zero", "mean"],
         Help("What the coefficient of a pruned memory becomes: zero, or its mean over the searched text."),
     ] = "zero"
     prune_prefixes: Annotated[
         int,
-        Help("About how many held-out prefixes the loss is measured at, in whole sentences; 5000 by default.", min=1),
+        Help("About how many held-out prefixes the loss is measured at, in whole sentences.", min=1),
     ] = 5000
     prune_sentences: Annotated[
         int,
-        Help("Number of searched sentences over which contributions are averaged; 2000 by default.", min=1),
+        Help("Number of searched sentences over which contributions are averaged.", min=1),
     ] = 2000
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class PrunedModelOptions(Checked):
         Path | None, Help("Write a pruned model into this new folder instead of measuring curves; needs --share.")
     ] = None
     share: Annotated[float | None, Help("Share of the memories that the written model is without.")] = None
-    score: Annotated[Literal[SCORES], Help("The score by which they are chosen; effect_size by default.")] = (  # type: ignore[valid-type]
+    score: Annotated[Literal[SCORES], Help("The score by which they are chosen.")] = (  # type: ignore[valid-type]
         "effect_size"
     )
     ranking: Annotated[
@@ -111,11 +111,6 @@ class PrunedModelOptions(Checked):
                 "With --ranking model, layers lose different numbers of memories, and a model's layers have one width. Add "
                 "--zero-rows, or leave out --ranking."
             )
-
-
-def _stored_options(entry: dict[str, Any]) -> dict[str, Any]:
-    """The options of the finished stage, from its entry in study.json."""
-    return entry["options"]
 
 
 _PRUNING = Table(
@@ -171,7 +166,6 @@ STAGE = Stage(
     takes_model=True,
     in_run=False,
     source="redundancy",
-    stored_options=_stored_options,
     measures=(
         Measure(
             "redundancy",
