@@ -23,6 +23,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
 from ffscope.pruning.contributions import Contributions, TextBatch
+from ffscope.pruning.ranking import lowest
 from ffscope.pruning.redundancy import LayerTriggers, layer_redundancy, related_pairs
 from ffscope.pruning.written import RECORD, Pruned
 from ffscope.report.catalogue import figures
@@ -223,6 +224,23 @@ def test_every_kind_of_model_is_pruned(name, corpus, tokenizer, tmp_path):
     assert sum(map(len, pruned.removed)) == rows["contribution"]["memories"]
     assert pruned.before.perplexity == pytest.approx(study.manifest["stages"]["prune"]["perplexity"], rel=1e-5)
     assert pruned.after.perplexity == pytest.approx(rows["contribution"]["perplexity"], rel=1e-4)
+
+
+def test_layers_below_a_pruned_one_run_once(tokenizer):
+    model = make_memory_model(make("opt"), tokenizer)
+    counts = [0] * 3
+
+    def counter(layer):
+        return lambda *_: counts.__setitem__(layer, counts[layer] + 1)
+
+    hooks = [model.layer(layer).block.fc1.register_forward_hook(counter(layer)) for layer in range(3)]
+    groups = tuple(lowest(np.arange(66), model.memories, 0.5, layer=layer) for layer in (1, 2))
+    tokens = np.array([[7, 11, 30], [9, 8, 41]])
+    batch = held_out.HeldOutBatch(tokens, np.array([0, 1]), np.array([-1, -2]), np.array([20, 31]))
+    held_out.HeldOutLoss(BOS, groups)(model, [batch])
+    for hook in hooks:
+        hook.remove()
+    assert counts == [1, 2, 3]
 
 
 # --- redundancy ---
