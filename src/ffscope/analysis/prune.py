@@ -11,7 +11,7 @@ from ffscope.effects.held_out import HeldOutLoss, held_out_batches
 from ffscope.effects.shards import added, summed
 from ffscope.effects.texts import is_masked
 from ffscope.errors import LensError
-from ffscope.pruning.curves import curve_columns, perplexity_of, points
+from ffscope.pruning.curves import curve_columns, measured_points, perplexity_of
 from ffscope.pruning.ranking import available_scores
 from ffscope.pruning.scored import Scored, compute_scores
 from ffscope.pruning.written import write_pruned
@@ -51,11 +51,11 @@ def _measure(work: Work) -> None:
     # Last, so that a study without what is needed gets no folder.
     folder = ResumableFolder(study, "prune", settings)
     scored = compute_scores(work, folder)
-    curves = points(scored.rankings, scores, options, model.memories)
-    groups = tuple(curve.group for curve in curves)
+    points = measured_points(scored.rankings, scores, options, model.memories)
+    groups = tuple(point.group for point in points)
     function = HeldOutLoss(bos, groups, baselines)
     state = summed(work, folder, "pruning", function, batches, merge=added, depends=digest_of(groups))
-    _write(study, scored, curve_columns(curves, state))
+    _write(study, scored, curve_columns(points, state))
     intact = float(state["loss"][0]) / int(state["count"])
     entries: dict[str, Any] = {"loss": intact, "perplexity": perplexity_of(intact), "passes": 1 + len(groups)}
     entries |= {"prefixes": int(state["count"]), "contribution_prefixes": scored.prefixes, "masked": is_masked(model)}

@@ -16,7 +16,7 @@ _LARGEST = 700.0  # nats: the exponential of more overflows
 
 
 @dataclass(frozen=True)
-class Curve:
+class Point:
     """One point of a curve: the memories that are pruned, and why these."""
 
     score: str
@@ -26,37 +26,39 @@ class Curve:
     group: Group
 
 
-def points(rankings: Rankings, scores: Sequence[str], options: PruneOptions, memories: Sequence[int]) -> list[Curve]:
+def measured_points(
+    rankings: Rankings, scores: Sequence[str], options: PruneOptions, memories: Sequence[int]
+) -> list[Point]:
     """Every point that is measured: all shares over all layers, then one share of each layer alone."""
     return list(_points(rankings, scores, options, memories))
 
 
 def _points(
     rankings: Rankings, scores: Sequence[str], options: PruneOptions, memories: Sequence[int]
-) -> Iterator[Curve]:
+) -> Iterator[Point]:
     for score in scores:
         for seed in range(options.random_seeds) if score == RANDOM else (None,):
             places = rankings.of(score, seed)
             for share in options.share_list:
-                yield Curve(score, seed, None, share, lowest(places, memories, share))
+                yield Point(score, seed, None, share, lowest(places, memories, share))
             if options.layer_share:
                 for layer in range(len(memories)):
                     group = lowest(places, memories, options.layer_share, layer=layer)
-                    yield Curve(score, seed, layer, options.layer_share, group)
+                    yield Point(score, seed, layer, options.layer_share, group)
 
 
-def curve_columns(curves: Sequence[Curve], state: dict[str, torch.Tensor]) -> dict[str, Any]:
+def curve_columns(points: Sequence[Point], state: dict[str, torch.Tensor]) -> dict[str, Any]:
     """The columns of pruning.parquet; the first loss of the state is the intact model's."""
     count = int(state["count"])
     losses = (state["loss"] / count).tolist()
     change = state["loss"][1:] - state["loss"][0]
     low, high = mean_interval(change, state["change_square"][1:], count)
     return {
-        "score": [curve.score for curve in curves],
-        "seed": [curve.seed for curve in curves],
-        "layer": [curve.layer for curve in curves],
-        "share": [curve.share for curve in curves],
-        "memories": [len(curve.group) for curve in curves],
+        "score": [point.score for point in points],
+        "seed": [point.seed for point in points],
+        "layer": [point.layer for point in points],
+        "share": [point.share for point in points],
+        "memories": [len(point.group) for point in points],
         "loss": losses[1:],
         "change": (change / count).tolist(),
         "change_low": low.tolist(),
