@@ -14,8 +14,8 @@ from ffscope.report.wording import decimal, percent
 NAMES = {
     "effect": "effect on the loss",
     "effect_size": "size of the effect",
-    "contribution": "mean |coefficient| × ‖value‖",
-    "squared": "mean of its square",
+    "contribution": "contribution",
+    "squared": "squared contribution",
     "firing": "firing rate",
     "redundancy": "redundancy",
     "random": "random",
@@ -24,6 +24,7 @@ _AXIS = "held-out perplexity"
 _SHARE = 0.2  # at which the scores are compared in words, or the nearest one
 _LARGEST = 700.0  # nats: the exponential of more overflows
 _MOST_LINEAR = 5  # a range of perplexities that a linear axis can show
+_MARGIN = 1.03  # of the axis, beyond the lowest and the highest
 
 
 def _series(source: Source) -> Entry | None:
@@ -71,7 +72,13 @@ def _chart(entry: Entry) -> Any:
         if None not in point.values()
     ]
     values = [point[end] for point in points for end in ("low", "high")]
-    scale = alt.Scale(type="log" if max(values) > _MOST_LINEAR * min(values) else "linear", zero=False)
+    lowest, highest = min(values), max(values)
+    scale = alt.Scale(
+        type="log" if highest > _MOST_LINEAR * lowest else "linear",
+        domain=[lowest / _MARGIN, highest * _MARGIN],
+        nice=False,
+        zero=False,
+    )
     chosen = colours(entry["scores"])
     colour = alt.Color(
         "score:N",
@@ -79,15 +86,15 @@ def _chart(entry: Entry) -> Any:
         legend=alt.Legend(title=None, columns=3),
     )
     base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("share:Q", title="share of the memories that is pruned", axis=alt.Axis(format="~%")), color=colour
+        x=alt.X("share:Q", title="share of the memories that is pruned", axis=alt.Axis(format="~%", grid=False))
     )
     y = alt.Y("value:Q", title=_AXIS, scale=scale)
-    band = base.transform_filter(f"datum.score == '{NAMES['random']}'").mark_area(opacity=0.25)
+    band = base.transform_filter(f"datum.score == '{NAMES['random']}'").mark_area(color=drawing.GREY, opacity=0.3)
     tips = [alt.Tooltip("score:N", title=""), alt.Tooltip("share:Q", format="~%"), *drawing.value_tooltip(_AXIS, ".4g")]
     return drawing.layered(
         band.encode(y=alt.Y("low:Q", title=_AXIS, scale=scale), y2="high:Q"),
-        base.mark_line(strokeWidth=2).encode(y=y),
-        base.mark_point(filled=True, size=40, opacity=1).encode(y=y, tooltip=tips),
+        base.mark_line(strokeWidth=2).encode(y=y, color=colour),
+        base.mark_point(filled=True, size=40, opacity=1).encode(y=y, color=colour, tooltip=tips),
     ).resolve_scale(color="shared")
 
 
@@ -162,7 +169,8 @@ FIGURE = Figure(
     chart=_chart,
     how_to_read=(
         "Line: perplexity over held-out text when this share of all memories is taken away, those with the lowest score first (of "
-        "redundant ones, those with the highest). Grey band: the lowest and the highest of several random draws."
+        "redundant ones, those with the highest). Contribution: mean |coefficient| × ‖value‖. Grey band: the lowest and the highest "
+        "of several random draws."
     ),
     sentence=_sentence,
     findings=_findings,

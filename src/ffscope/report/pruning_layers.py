@@ -41,7 +41,7 @@ def _chart(entry: Entry) -> Any:
     from ffscope.report import drawing
 
     named = {**entry, "series": {NAMES[name]: numbers for name, numbers in entry["series"].items()}}
-    return drawing.dots(named, colours(entry["series"]), _AXIS, form="+.4f", rule=0.0)
+    return drawing.dots(named, colours(entry["series"]), _AXIS, form="+.4f", rule=0.0, legend={"columns": 3})
 
 
 def _means(entry: Entry) -> dict[str, float]:
