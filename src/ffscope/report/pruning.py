@@ -169,7 +169,7 @@ FIGURE = Figure(
     chart=_chart,
     how_to_read=(
         "Line: perplexity over held-out text when this share of all memories is taken away, those with the lowest score first (of "
-        "redundant ones, those with the highest). Contribution: mean |coefficient| × ‖value‖. Grey band: the lowest and the highest "
+        "redundant ones, those with the highest). Contribution: mean |coefficient| × ‖value‖. Grey band: the lowest and highest "
         "of several random draws."
     ),
     sentence=_sentence,
