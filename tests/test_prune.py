@@ -22,7 +22,7 @@ from ffscope.models.saving import save_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
-from ffscope.pruning.contributions import Contributions, TextBatch
+from ffscope.pruning.contributions import Contributions, TextBatch, sampled_text
 from ffscope.pruning.ranking import lowest
 from ffscope.pruning.redundancy import LayerTriggers, layer_redundancy, related_pairs
 from ffscope.pruning.written import RECORD, Pruned
@@ -578,6 +578,34 @@ def test_a_model_that_cannot_be_written_leaves_nothing(planted, tmp_path, monkey
     with pytest.raises(ffscope.ProofError, match="found 1.0e-01. Nothing was kept"):
         ffscope.prune(model, study.folder, tmp_path / "pruned", share=0.3, score="firing")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_written_model_uses_the_scores_of_finished_curves(copied, tmp_path, monkeypatch):
+    from ffscope.pruning import scored
+
+    model, study = copied
+    computed = []
+    monkeypatch.setattr(
+        scored, "sampled_text", lambda *arguments: computed.append(arguments) or sampled_text(*arguments)
+    )
+    options = {"share": 0.3, "prune_prefixes": 60}
+    orders = {}
+    for score in ("redundancy", "contribution"):
+        for sentences in (20, 21):
+            out = tmp_path / f"{score}-{sentences}"
+            orders[score, sentences] = ffscope.prune(
+                model, study.folder, out, score=score, prune_sentences=sentences, **options
+            )
+            assert len(computed) == sentences - 20
+        computed.clear()
+    study.path("pruning.parquet").unlink()
+    for score in ("redundancy", "contribution"):
+        again = ffscope.prune(model, study.folder, tmp_path / score, score=score, prune_sentences=20, **options)
+        assert again.removed == orders[score, 20].removed
+        assert computed
+    computed.clear()
+    ffscope.prune(model, study.folder, tmp_path / "effect", score="effect", **options)
+    assert not computed
 
 
 # --- the command ---

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from ffscope.axes import Array
@@ -14,6 +15,7 @@ from ffscope.pruning.redundancy import layer_redundancy, read_triggers, related_
 from ffscope.search.passes import bos_of
 from ffscope.stages.prune import PruneOptions
 from ffscope.stages.stage import Work
+from ffscope.study.folder import Study
 from ffscope.study.resumable import ResumableFolder
 
 
@@ -41,6 +43,24 @@ def compute_scores(work: Work, folder: ResumableFolder) -> Scored:
     if why_missing(study, model, "redundancy") is None:
         redundancy = {**names, **_redundancy(work, folder, means["contribution"])}
     return Scored({**names, **means}, redundancy, Rankings(study, model, means, redundancy), prefixes)
+
+
+def rankings_for(work: Work, score: str) -> Rankings:
+    """The order by one score: what it needs is read from a finished stage, or else computed."""
+    study, model, sentences = work.study, work.info, work.options(PruneOptions).prune_sentences
+    if score not in ("contribution", "squared", "redundancy"):
+        return Rankings(study, model, {}, None)
+    if study.has("prune") and study.manifest["stages"]["prune"]["options"]["prune_sentences"] == sentences:
+        return Rankings(study, model, _columns(study, "pruning_scores"), _columns(study, "redundancy"))
+    folder = ResumableFolder(study, "pruned_model", {"prune_sentences": sentences})
+    rankings = compute_scores(work, folder).rankings
+    folder.drop()
+    return rankings
+
+
+def _columns(study: Study, name: str) -> dict[str, Array]:
+    table = pq.read_table(study.path(f"{name}.parquet"))
+    return {column: table[column].to_numpy() for column in table.column_names}
 
 
 def _redundancy(work: Work, folder: ResumableFolder, contributions: Array) -> dict[str, Any]:

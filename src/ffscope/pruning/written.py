@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ffscope.axes import Array
 from ffscope.effects.baseline import Baselines, read_baselines
 from ffscope.effects.groups import Group, without
 from ffscope.effects.held_out import HeldOutBatch, held_out_batches, perplexity
@@ -20,12 +19,11 @@ from ffscope.models.removal import Remover
 from ffscope.models.saving import save_model
 from ffscope.models.tolerance import relative_error, tolerance
 from ffscope.pruning.ranking import available_scores, lowest
-from ffscope.pruning.scored import compute_scores
+from ffscope.pruning.scored import rankings_for
 from ffscope.pruning.speed import tokens_per_second
 from ffscope.search.passes import bos_of
 from ffscope.stages.prune import PrunedModelOptions, PruneOptions
 from ffscope.stages.stage import Work
-from ffscope.study.resumable import ResumableFolder
 
 RECORD = "ffscope-prune.json"
 _ROUNDINGS = 10  # a pass through all layers rounds more often than one layer does
@@ -113,7 +111,7 @@ def write_pruned(work: Work, output: PrunedModelOptions) -> Pruned:
     baselines = read_baselines(study, work.info, options.replace, option="--replace")
     batches = held_out_batches(study, work.info, options.prune_prefixes)
     remover = Remover(work.model, zero_rows=output.zero_rows)
-    places = _places(work, score)
+    places = rankings_for(work, score).of(score)
     if output.ranking == "model":
         removed = lowest(places, work.info.memories, output.share).members
     else:
@@ -133,15 +131,6 @@ def write_pruned(work: Work, output: PrunedModelOptions) -> Pruned:
     except OSError as error:
         raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
     return pruned[0]
-
-
-def _places(work: Work, score: str) -> Array:
-    """The order of the memories by a score."""
-    settings = {"prune_sentences": work.options(PruneOptions).prune_sentences}
-    folder = ResumableFolder(work.study, "pruned_model", settings)
-    places = compute_scores(work, folder).rankings.of(score)
-    folder.drop()
-    return places
 
 
 class _Writer:
