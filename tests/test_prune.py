@@ -320,6 +320,18 @@ def test_the_panel_names_the_nearest_memory(opt):
     assert redundancy_panel(study, Memory(alone["layer"], alone["memory"])) is None
 
 
+def test_memories_are_sorted_and_filtered_by_redundancy(opt):
+    from ffscope.queries.search import SearchQuery, search
+
+    _, _, study = opt
+    rows = {f"L{row['layer']}.{row['memory']}": row["redundancy"] for row in table(study, "redundancy")}
+    result = search(study, SearchQuery.parse({"redundancy": "0.01..", "sort": "redundancy"}))
+    expected = sorted((value for value in rows.values() if value >= 0.01), reverse=True)
+    assert expected
+    assert [row.measures["redundancy"] for row in result.rows] == pytest.approx(expected)
+    assert all(rows[row.memory] == pytest.approx(row.measures["redundancy"]) for row in result.rows)
+
+
 # --- the figures ---
 
 
