@@ -135,10 +135,9 @@ class Remover:
                 f"--replace mean needs an output projection with a bias, to which the mean contribution is added; that of layer "
                 f"{part.layer} of this {self.model.model_type} has none that is the same for every token. Use --replace zero."
             )
-        values = part.part.values()
+        added = mean.double() @ part.part.values().cpu().double()
         bias = weights[part.bias]
-        added = mean.to(values.device, torch.float64) @ values.double()
-        weights[part.bias] = (bias.double() + added.to(bias.device)).to(bias.dtype)
+        weights[part.bias] = (bias.cpu().double() + added).to(bias.dtype).to(bias.device)
 
 
 def _to(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -58,7 +58,7 @@ class Contributions:
             self._add(model, batch, places, sums)
         for layer in range(model.layers):
             for part in model.layer(layer).parts:
-                norms = norms_in_residual(model.layer(layer), part.values()).double().cpu()
+                norms = norms_in_residual(model.layer(layer), part.values()).cpu().double()
                 sums["contribution"][places[part]] *= norms
                 sums["squared"][places[part]] *= norms.square()
         return {**sums, "count": torch.tensor(sum(batch.tokens.size for batch in batches))}
@@ -69,8 +69,8 @@ class Contributions:
         def observe(part: Part, coefficients: Tensor, _past: int) -> None:
             # From the end: BOS or a decoder's start token comes before the sentence, in each stack of an encoder–decoder.
             sizes = coefficients[:, -batch.tokens.shape[1] :].flatten(0, 1).float().abs()
-            sums["contribution"][places[part]] += sizes.sum(0).double().cpu()
-            sums["squared"][places[part]] += sizes.square().sum(0).double().cpu()
+            sums["contribution"][places[part]] += sizes.sum(0).cpu().double()
+            sums["squared"][places[part]] += sizes.square().sum(0).cpu().double()
             waiting.discard(part)
             if not waiting:
                 raise StopPass
