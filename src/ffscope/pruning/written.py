@@ -88,7 +88,7 @@ class Pruned:
 
     def __str__(self) -> str:
         before, after = self.before, self.after
-        how = "values set to 0" if self.zero_rows else "removed"
+        how = "with values set to 0" if self.zero_rows else "removed"
         lost = sum(map(len, self.removed))
         return (
             f"{lost:,} of {before.memories:,} memories {how}: parameters {before.parameters:,} → {after.parameters:,}, weights "
