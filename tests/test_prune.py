@@ -565,6 +565,20 @@ def test_a_written_model_has_a_record(planted, tmp_path):
     assert hf.AutoTokenizer.from_pretrained(folder).decode([7]) == model.tokenizer.decode([7])
 
 
+def test_mean_contributions_are_rounded_to_the_precision_of_the_files(planted, tmp_path):
+    model, study = planted
+    options = {"share": 0.3, "score": "contribution", "replace": "mean"}
+    pruned = ffscope.prune(model, study.folder, tmp_path / "pruned", **options)
+    assert 1e-6 < pruned.error < 1e-2
+    numbers = column(study, "memories", "mean").reshape(3, 22)
+    edit = {f"L{layer}.{i}": float(numbers[layer][i]) for layer, row in enumerate(pruned.removed) for i in row}
+    auto = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "pruned", dtype=torch.float32).eval()
+    ids = torch.tensor([[BOS, 7, 11, 30, 4, 25]])
+    with torch.no_grad(), model.edit(set=edit):
+        expected = model.model(ids).logits
+    torch.testing.assert_close(auto(ids).logits, expected, rtol=1e-2, atol=1e-2)
+
+
 def test_zeroed_rows_may_be_the_lowest_of_the_whole_model(planted, tmp_path):
     model, study = planted
     options = {"share": 0.3, "score": "contribution", "zero_rows": True, "ranking": "model"}

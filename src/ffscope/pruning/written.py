@@ -205,9 +205,17 @@ class _Writer:
         )
         # In low precision a rounding can send a token to another expert; most tokens must still agree.
         error = float(errors.max() if self.model.dtype.itemsize >= 4 else errors.median())
-        if not error <= _ROUNDINGS * tolerance(self.model.dtype):
+        if not error <= self._limit:
             raise ProofError(
                 f"The written model differs from the model without these memories: expected a relative error of the logits of at "
-                f"most {_ROUNDINGS * tolerance(self.model.dtype):.0e}, found {error:.1e}. Nothing was kept. Use --zero-rows."
+                f"most {self._limit:.0e}, found {error:.1e}. Nothing was kept. Use --zero-rows."
             )
         return error
+
+    @property
+    def _limit(self) -> float:
+        """The largest error that rounding explains, that of new biases in the precision of the files included."""
+        limit = _ROUNDINGS * tolerance(self.model.dtype)
+        if self.baselines.are_zero or self.remover.dtype == self.model.dtype:
+            return limit
+        return limit + _ROUNDINGS * torch.finfo(self.remover.dtype).eps
