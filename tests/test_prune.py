@@ -673,6 +673,8 @@ def test_errors_say_what_to_do(opt, planted, corpus, tokenizer, tmp_path):
     studied(bare, corpus, tmp_path / "bare")
     with pytest.raises(LensError, match="there is no loss"):
         analyse("prune", bare, tmp_path / "bare")
+    with pytest.raises(LensError, match="there is no loss"):
+        ffscope.prune(bare, tmp_path / "bare", tmp_path / "pruned", share=0.2, score="firing")
     short = write_corpus(tmp_path / "short.jsonl", documents=5)
     studied(model, short, tmp_path / "short")
     with pytest.raises(CorpusError, match="no held-out text.*--held-out FILE"):

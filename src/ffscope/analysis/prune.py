@@ -10,9 +10,8 @@ from ffscope.effects.groups import digest_of
 from ffscope.effects.held_out import HeldOutLoss, held_out_batches
 from ffscope.effects.shards import added, summed
 from ffscope.effects.texts import is_masked
-from ffscope.errors import LensError
 from ffscope.pruning.curves import curve_columns, measured_points, perplexity_of
-from ffscope.pruning.ranking import available_scores
+from ffscope.pruning.ranking import available_scores, check_has_loss
 from ffscope.pruning.scored import Scored, compute_scores
 from ffscope.pruning.written import write_pruned
 from ffscope.search.passes import bos_of
@@ -26,11 +25,7 @@ from ffscope.study.schemas import SCHEMAS
 def run(work: Work) -> str | None:
     """Run the stage, or write a pruned model; returns what is said of it."""
     work.study.need("triggers")
-    if work.info.no_lens is not None:
-        raise LensError(
-            f"{work.info.no_lens} Without logits there is no loss, so pruned models cannot be compared. Expected a model with "
-            "an unembedding."
-        )
+    check_has_loss(work.info)
     output = work.options(PrunedModelOptions)
     if output.out is not None:
         return str(write_pruned(work, output))

@@ -8,12 +8,21 @@ import pyarrow.parquet as pq
 
 from ffscope.axes import Array
 from ffscope.effects.groups import Group
-from ffscope.errors import StudyError
+from ffscope.errors import LensError, StudyError
 from ffscope.models.info import ModelInfo
 from ffscope.stages.prune import RANDOM, SCORES
 from ffscope.study.folder import Study
 
 logger = logging.getLogger(__name__)
+
+
+def check_has_loss(model: ModelInfo) -> None:
+    """Raise for a model without logits."""
+    if model.no_lens is not None:
+        raise LensError(
+            f"{model.no_lens} Without logits there is no loss, so pruned models cannot be compared. Expected a model with an "
+            "unembedding."
+        )
 
 
 def available_scores(study: Study, model: ModelInfo, names: Sequence[str]) -> tuple[str, ...]:

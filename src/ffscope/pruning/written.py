@@ -18,7 +18,7 @@ from ffscope.models.memory_model import MemoryModel
 from ffscope.models.removal import Remover
 from ffscope.models.saving import save_model
 from ffscope.models.tolerance import relative_error, tolerance
-from ffscope.pruning.ranking import available_scores, lowest
+from ffscope.pruning.ranking import available_scores, check_has_loss, lowest
 from ffscope.pruning.scored import rankings_for
 from ffscope.pruning.speed import tokens_per_second
 from ffscope.search.passes import bos_of
@@ -106,6 +106,7 @@ def write_pruned(work: Work, output: PrunedModelOptions) -> Pruned:
     folder = Path(output.out)
     if folder.exists():
         raise SourceError(f"{folder} already exists. Name a new folder with --out.")
+    check_has_loss(work.info)
     study, options = work.study, work.options(PruneOptions)
     (score,) = available_scores(study, work.info, [output.score])
     baselines = read_baselines(study, work.info, options.replace, option="--replace")
@@ -179,12 +180,11 @@ class _Writer:
         return written
 
     def _size(self, model: MemoryModel, speed: float, bos: int | None) -> Size:
-        weights = {weight.data_ptr(): weight for weight in model.model.parameters()}.values()
         parameters = sum(weight.numel() for weight in model.model.parameters())
         return Size(
             memories=sum(model.memories),
             parameters=parameters,
-            bytes=sum(weight.numel() for weight in weights) * self.remover.dtype.itemsize,
+            bytes=parameters * self.remover.dtype.itemsize,
             perplexity=perplexity(model, self.batches, bos),
             tokens_per_second=round(speed, 1),
         )
