@@ -343,6 +343,7 @@ def test_the_report_names_the_score_that_prunes_best(opt):
     best = min((score for score in at if score != "random"), key=at.__getitem__)
     label = figures()["pruning"].labels[best]
     assert "Without 20 % of the memories" in sentence("pruning", summary)
+    assert sentence("pruning", summary).endswith("at examples of this text, which flatters them.")
     row = next(row for row in findings(summary) if row.finding == "Perplexity without 20 % of the memories")
     assert row.model.startswith(f"× {at[best] / entry['perplexity']:.3g} by {label}")
     rows = [row for row in table(study, "pruning") if row["score"] == "random" and row["layer"] is None]

@@ -21,6 +21,7 @@ NAMES = {
     "random": "random",
 }
 _AXIS = "held-out perplexity"
+_ESTIMATED = {"effect", "effect_size"}  # at examples of the text on which the loss is measured
 _SHARE = 0.2  # at which the scores are compared in words, or the nearest one
 _LARGEST = 700.0  # nats: the exponential of more overflows
 _MOST_LINEAR = 5  # a range of perplexities that a linear axis can show
@@ -115,9 +116,13 @@ def _sentence(entry: Entry) -> str:
     share, points = _at(entry)
     parts = [f"{NAMES[score]} {_number(point['value'])} ({_range(point)})" for score, point in points.items()]
     how = "set to 0" if entry["replace"] == "zero" else "replaced by their mean coefficients"
+    same_text = (
+        " Effects were estimated at examples of this text, which flatters them." if _ESTIMATED & set(points) else ""
+    )
     return (
         f"Without {percent(share)} of the memories, {how}, perplexity rises from {_number(entry['perplexity'])} to, by the score "
         f"they are chosen by: {'; '.join(parts)}. Intervals are of 95 % over prefixes, at random the lowest and highest draw."
+        f"{same_text}"
     )
 
 
@@ -158,7 +163,9 @@ def _reading(points: dict[str, Entry], best: str, others: list[str]) -> str:
         return f"only {NAMES[best]} was measured"
     high, low = points[best]["high"], points[rivals[0]]["low"]
     clear = high is not None and low is not None and high < low
-    return f"{NAMES[best]} prunes best" if clear else f"{NAMES[best]} is not clearly ahead of {NAMES[rivals[0]]}"
+    if not clear:
+        return f"{NAMES[best]} is not clearly ahead of {NAMES[rivals[0]]}"
+    return f"{NAMES[best]} prunes best{', on the text it was estimated on' if best in _ESTIMATED else ''}"
 
 
 FIGURE = Figure(
