@@ -724,8 +724,8 @@ def test_unknown_stages_and_lenses(llama, begun):
     ):
         analyse("valves", llama, begun)
     for stage in ("values", "refinement"):
-        with pytest.raises(LensError, match="There is no lens 'tuned'"):
-            analyse(stage, llama, begun, lens="tuned")
+        with pytest.raises(LensError, match="There is no lens 'none'"):
+            analyse(stage, llama, begun, lens="none")
 
 
 def chi_square(counts, expected):

@@ -43,7 +43,7 @@ LAYERS = [
     {"models"},
     {"search"},
     {"engines"},
-    {"comparison", "effects", "memory_types", "patterns", "translators"},
+    {"comparison", "effects", "memory_types", "patterns", "pruning", "translators"},
     {"queries"},
     {"annotating", "labelling"},
     {"analysis", "report"},
@@ -56,7 +56,8 @@ LAYERS = [
 LEAVES = {"models.lenses", "patterns.pattern", "queries.disk_set", "queries.labeller_answers", "queries.annotations"}
 # Packages that compute; all others work without torch.
 TORCH = {
-    *("analysis", "comparison", "effects", "engines", "live", "memory_types", "models", "search", "translators"),
+    *("analysis", "comparison", "effects", "engines", "live", "memory_types", "models", "pruning", "search"),
+    "translators",
 }
 TORCH_MODULES = {"patterns.embed_words", "web.model_threads"}
 SQL = re.compile(r"\b(SELECT\s|INSERT\s|CREATE (TABLE|VIEW|TRIGGER)|DELETE FROM|PRAGMA\s|UPDATE \w+ SET|LEFT JOIN)")

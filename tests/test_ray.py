@@ -1,6 +1,7 @@
 """The engine on Ray itself: several workers, lost ones, and what is said when something is wrong."""
 
 import os
+import shutil
 import sys
 import threading
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.engine import EngineOptions
 from ffscope.options.model import LoadOptions
 from ffscope.options.search import SearchOptions
-from ffscope.pipeline import run, triggers
+from ffscope.pipeline import analyse, run, triggers
 from ray_commands import save_models
 from ray_jobs import DieOnce, describe, double, fail
 from studies import undrawn, write_corpus
@@ -108,6 +109,16 @@ def test_a_whole_run_is_the_local_one_though_workers_are_killed(on_ray, models, 
     same_tables(study, local)
     assert killed == ["searching", "values", "mutation"]
     assert study.path("summary.json").read_bytes() == local.path("summary.json").read_bytes()
+
+
+def test_pruning_is_the_local_one(on_ray, models, local, tmp_path):
+    from ffscope import load
+
+    options = {"shares": "0.2,0.5", "random_seeds": 2, "prune_prefixes": 100, "prune_sentences": 30}
+    studies = [shutil.copytree(local["llama"].folder, tmp_path / name) for name in ("local", "ray")]
+    alone = analyse("prune", load(str(models / "llama")), studies[0], **options)
+    with engine(models / "llama", workers=2) as running:
+        same_tables(analyse("prune", running, studies[1], **options), alone)
 
 
 def worker_processes():

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ffscope.options.corpus import CorpusOptions
     from ffscope.options.engine import EngineOptions
     from ffscope.options.search import SearchOptions
-    from ffscope.pipeline import analyse, learn_lenses, run, triggers
+    from ffscope.pipeline import analyse, learn_lenses, prune, run, triggers
+    from ffscope.pruning.written import Pruned
     from ffscope.queries.memory import memory_page
     from ffscope.study.folder import Study
     from ffscope.study.results import Results, open
@@ -55,6 +56,7 @@ __all__ = [
     "MemoryModel",
     "MemoryNameError",
     "ProofError",
+    "Pruned",
     "Results",
     "SearchOptions",
     "SourceError",
@@ -68,6 +70,7 @@ __all__ = [
     "load",
     "memory_page",
     "open",
+    "prune",
     "read",
     "run",
     "start_engine",
@@ -90,8 +93,10 @@ _LAZY = {
     "analyse": "ffscope.pipeline",
     "learn_lenses": "ffscope.pipeline",
     "diff": "ffscope.differences",
+    "prune": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
+    "Pruned": "ffscope.pruning.written",
     "Results": "ffscope.study.results",
     "open": "ffscope.study.results",
     "memory_page": "ffscope.queries.memory",

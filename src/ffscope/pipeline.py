@@ -24,7 +24,9 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.option_set import Options
 from ffscope.options.search import SearchOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
+from ffscope.pruning.written import Pruned, write_pruned
 from ffscope.search.example_pass import Observer, draw_examples
+from ffscope.stages.prune import PrunedModelOptions
 from ffscope.stages.registry import built_in, stages, stages_in_run
 from ffscope.stages.stage import Stage, Work, resolve
 from ffscope.study.folder import Study
@@ -76,6 +78,26 @@ def analyse(
         work = Work(study, options_of(study, options), engine, noted, device)
         run_stage(stages()[stage], work)
     return study
+
+
+def prune(
+    model: MemoryModel | Engine,
+    folder: Path | str,
+    out: Path | str,
+    *,
+    share: float,
+    progress: ProgressCallback = no_progress,
+    **options: Any,
+) -> Pruned:
+    """Write a model without a share of its memories, chosen by a score of a study, as a folder that transformers loads.
+
+    Options are those of `ffscope prune --out`: `score` (effect_size), `replace` (zero or mean), `zero_rows`, `ranking` (layer or
+    model), `prune_prefixes`, `prune_sentences`. Curves are measured by `analyse("prune", model, folder)`.
+    """
+    engine = engine_of(model)
+    with open_for_stage(folder, engine) as study, noting(study, progress) as noted:
+        work = Work(study, options_of(study, {**options, "share": share, "out": Path(out)}), engine, noted)
+        return write_pruned(work, work.options(PrunedModelOptions))
 
 
 def run(

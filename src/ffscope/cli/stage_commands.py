@@ -92,7 +92,7 @@ def _run_row(row: Stage, folder: Path, options: Any, engine: "Engine | None", de
         noting(study, progress) as noted,
     ):
         sentence = run_stage(row, Work(study, options, running, noted, device))
-    if not study.has(row.name):
+    if not sentence and not study.has(row.name):
         raise StudyError(f"The stage {row.name} did not record that it finished. This is a bug in the stage.")
     if sentence:
         print_line(sentence)

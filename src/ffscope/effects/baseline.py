@@ -31,15 +31,15 @@ class Baselines:
         return torch.from_numpy(self.means[layer]).to(device)
 
 
-def read_baselines(study: Study, model: ModelInfo, name: str) -> Baselines:
-    """The baselines of a study: `zero`, or `mean`, the mean coefficients over the searched text."""
+def read_baselines(study: Study, model: ModelInfo, name: str, *, option: str = "--baseline") -> Baselines:
+    """The baselines of a study: `zero`, or `mean`, the mean coefficients over the searched text. `option` chose the name."""
     if name == "zero":
         return Baselines()
     table = pq.read_table(study.path("memories.parquet"), columns=["layer", "memory", "mean"])
     if len(table) < sum(model.memories):
         raise GradientError(
-            f"--baseline mean needs the mean coefficient of every memory, and this study searched {len(table):,} of "
-            f"{sum(model.memories):,}. Use --baseline zero, or make a study of all memories."
+            f"{option} mean needs the mean coefficient of every memory, and this study searched {len(table):,} of "
+            f"{sum(model.memories):,}. Use {option} zero, or make a study of all memories."
         )
     layers, memories, means = (table[name].to_numpy() for name in ("layer", "memory", "mean"))
     rows = [np.zeros(count, dtype=np.float32) for count in model.memories]

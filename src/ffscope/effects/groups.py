@@ -30,6 +30,11 @@ class Group:
     def __len__(self) -> int:
         return int(sum(map(np.count_nonzero, self.members)))
 
+    @property
+    def first_layer(self) -> int:
+        """The lowest layer that has a memory of the group; the first for an empty one."""
+        return next((layer for layer, members in enumerate(self.members) if members.any()), 0)
+
 
 def make_groups(named: dict[str, Array], memories: Sequence[int], seed: int) -> list[Group]:
     """Groups from masks over all memories of a model, each followed by as many memories at random; empty ones are left out."""
@@ -63,6 +68,8 @@ def without(model: MemoryModel, group: Group, baselines: Baselines) -> Iterator[
     """Within the block the coefficients of a group are the baselines, in this thread."""
     with ExitStack() as stack:
         for layer, members in enumerate(group.members):
+            if not members.any():
+                continue
             mask = torch.from_numpy(members).to(model.device)
             rows = baselines.of_layer(layer, model.memories[layer], model.device)
             for part in model.layer(layer).parts:

@@ -1,6 +1,7 @@
 """The loss over held-out text, as the model is and without groups of memories; perplexity is the exponential of its mean."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import exp
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from ffscope.effects.texts import example_batches, is_masked
 from ffscope.errors import CorpusError
 from ffscope.models.info import ModelInfo
 from ffscope.models.memory_model import MemoryModel
+from ffscope.models.resumed_pass import BlockOutputs
 from ffscope.search.example_pass import draw_examples
 from ffscope.search.passes import by_length, sentence_inputs
 from ffscope.study.folder import Study
@@ -91,7 +93,10 @@ def losses_of(model: MemoryModel, batch: HeldOutBatch, bos: int | None) -> Float
 
 @dataclass(frozen=True)
 class HeldOutLoss:
-    """f(model, batches) returns the sums over their places of the loss: of the model as it is, then without each group."""
+    """f(model, batches) returns the sums over their places of the loss: of the model as it is, then without each group.
+
+    The layers below the first one of a group are not run again.
+    """
 
     bos: int | None
     groups: tuple[Group, ...] = ()
@@ -100,11 +105,14 @@ class HeldOutLoss:
     def __call__(self, model: MemoryModel, batches: list[HeldOutBatch]) -> State:
         """The sums of the losses, and of the squares of their changes; the number of places."""
         loss, change_square = (torch.zeros(1 + len(self.groups), dtype=torch.float64) for _ in range(2))
+        firsts = [group.first_layer for group in self.groups]
         for batch in batches:
-            intact = losses_of(model, batch, self.bos).double()
+            below, rows = BlockOutputs(model, len(batch.tokens)), torch.arange(len(batch.tokens))
+            with below.recording() if any(firsts) else nullcontext():
+                intact = losses_of(model, batch, self.bos).double()
             loss[0] += intact.sum().cpu()
-            for number, group in enumerate(self.groups, start=1):
-                with without(model, group, self.baselines):
+            for number, (group, first) in enumerate(zip(self.groups, firsts, strict=True), start=1):
+                with below.resumed(first, rows), without(model, group, self.baselines):
                     losses = losses_of(model, batch, self.bos).double()
                 loss[number] += losses.sum().cpu()
                 change_square[number] += (losses - intact).square().sum().cpu()

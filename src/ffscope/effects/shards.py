@@ -45,17 +45,33 @@ def summed(
     `depends` is what the states depend on besides the stage's options: finished shards of another one are not used.
     """
     shards = [list(batches[number::SHARDS]) for number in range(min(SHARDS, len(batches)))]
-    stem = f"{name.replace(' ', '-')}-{sha256(depends).hexdigest()[:12]}"
-    files = {f"{stem}-{number:02}.safetensors": number for number in range(len(shards))}
-    missing = [files[file] for file in folder.missing(files)]
     sizes = [sum(batch.tokens.size for batch in shard) for shard in shards]
-    progress = ShardProgress(name, sizes, missing, "tokens", work.engine, work.progress)
-    paths = {number: file for file, number in files.items()}
-    for number, state in work.engine.map(name, function, ((number, shards[number]) for number in missing)):
-        with folder.writing(paths[number]) as path:
+    paths = computed(work, folder, name, function, shards, sizes=sizes, unit="tokens", depends=depends)
+    return _merged(paths, merge)
+
+
+def computed(
+    work: Work,
+    folder: ResumableFolder,
+    name: str,
+    function: Callable[[Any, Any], State],
+    inputs: Sequence[Any],
+    *,
+    sizes: Sequence[int],
+    unit: str,
+    depends: bytes = b"",
+) -> list[Path]:
+    """The files of the states that f(model, input) returns, one for each input; `sizes` of these are for the progress."""
+    stem = f"{name.replace(' ', '-')}-{sha256(depends).hexdigest()[:12]}"
+    files = {f"{stem}-{number:02}.safetensors": number for number in range(len(inputs))}
+    missing = [files[file] for file in folder.missing(files)]
+    progress = ShardProgress(name, sizes, missing, unit, work.engine, work.progress)
+    names = list(files)
+    for number, state in work.engine.map(name, function, ((number, inputs[number]) for number in missing)):
+        with folder.writing(names[number]) as path:
             save_file({key: tensor.contiguous() for key, tensor in state.items()}, path)
         progress.add(number)
-    return _merged([folder.path(paths[number]) for number in range(len(shards))], merge)
+    return [folder.path(name) for name in names]
 
 
 def _merged(paths: list[Path], merge: Callable[[State, State], State]) -> State:

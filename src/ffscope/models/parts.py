@@ -160,10 +160,10 @@ class DensePart(Part):
         self.memories = projection(self.out, loaded=False).shape[0]
 
     def keys(self) -> tuple[Tensor, ...]:
-        return self._in_order([projection(module).T for module in self._key_modules()])
+        return self._in_order([projection(module).T for module in self.key_modules()])
 
     def key_biases(self) -> tuple[Tensor | None, ...]:
-        return self._in_order([stored(module, "bias") for module in self._key_modules()])
+        return self._in_order([stored(module, "bias") for module in self.key_modules()])
 
     def values(self) -> Float[Tensor, "memory hidden"]:
         return projection(self.out)
@@ -177,7 +177,8 @@ class DensePart(Part):
     def bias(self, arguments: Arguments) -> Tensor | None:
         return stored(self.out, "bias")
 
-    def _key_modules(self) -> list[nn.Module]:
+    def key_modules(self) -> list[nn.Module]:
+        """The projections that compute the gate and the key, or both at once."""
         return [find(self.block, path) for path in (self.spec.gate, self.spec.key) if path]
 
     def _in_order(self, entries: list[Any]) -> tuple[Any, ...]:

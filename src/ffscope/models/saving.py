@@ -2,14 +2,20 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ffscope.errors import SourceError
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a model in transformers' format. The folder appears only when complete, unless another process wrote it first."""
+def save_model(
+    model: Any, tokenizer: Any, folder: Path, *, complete: Callable[[Path], None] = lambda _folder: None
+) -> None:
+    """Save a model in transformers' format. The folder appears only when complete, unless another process wrote it first.
+
+    `complete` gets the folder before it appears, and may check it and add to it.
+    """
     if hasattr(model.config, "quantization_config"):
         # It was dequantized when loaded, but transformers refuses to save a model that is still marked as quantized.
         del model.config.quantization_config
@@ -23,6 +29,7 @@ def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
         model.save_pretrained(unfinished)
         if tokenizer is not None:
             tokenizer.save_pretrained(unfinished)
+        complete(unfinished)
         for file in unfinished.iterdir():
             shutil.copymode(unfinished / "config.json", file)  # whoever may read the config may read the weights
         _move(unfinished, folder)

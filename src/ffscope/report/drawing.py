@@ -190,12 +190,15 @@ def dots(
     form: str = ".2f",
     scale: Any = None,
     rule: float | None = None,
+    legend: Mapping[str, Any] | None = None,
 ) -> Any:
     """Points by layer with their intervals, side by side for each series with a colour. `rule` is a dashed line."""
     names = list(colours)
     step = bar_width(entry) / max(1, len(names))
     colour = alt.Color(
-        "series:N", scale=alt.Scale(domain=names, range=list(colours.values())), legend=alt.Legend(title=None)
+        "series:N",
+        scale=alt.Scale(domain=names, range=list(colours.values())),
+        legend=alt.Legend(title=None, **(legend or {})),
     )
     layers = []
     if rule is not None:
