@@ -95,7 +95,7 @@ def prune(
     model), `prune_prefixes`, `prune_sentences`. Curves are measured by `analyse("prune", model, folder)`.
     """
     engine = engine_of(model)
-    with open_for_stage(folder, engine) as study, noting(study, progress) as noted:
+    with open_for_stage(folder, engine, stages()["prune"]) as study, noting(study, progress) as noted:
         work = Work(study, options_of(study, {**options, "share": share, "out": Path(out)}), engine, noted)
         return write_pruned(work, work.options(PrunedModelOptions))
 
