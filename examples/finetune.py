@@ -31,14 +31,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=5e-4)
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).train()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).to(device).train()
     files = sorted(glob.glob(options.text))
     text = "\n".join(Path(file).read_text(encoding="utf-8") for file in files)
     ids = torch.tensor(tokenizer(text, verbose=False)["input_ids"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
     start = time.perf_counter()
     for step, rows in enumerate(batches(ids, options.steps, options.rows, options.length), start=1):
-        loss = model(rows, labels=rows).loss
+        loss = model(rows.to(device), labels=rows.to(device)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

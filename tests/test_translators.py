@@ -250,6 +250,13 @@ def test_training_text_has_each_sentence_once_per_round_and_nothing_held_out(cas
     assert 30 <= np.mean([sum(map(len, step)) for step in text.steps]) <= 70
 
 
+def test_a_step_that_is_shorter_than_the_longest_sentence_has_one(case):
+    _, _, study = case
+    text = training_text(study, steps=5, tokens=1, validation=100, seed=0)
+    assert len(text.steps) == 5
+    assert all(text.steps)
+
+
 @torch.no_grad()
 def test_the_table_is_what_plain_transformers_gives(case):
     name, model, study = case

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,7 +17,9 @@ from ffscope.options.corpus import OtherCorpusOptions
 from ffscope.options.engine import EngineOptions
 from ffscope.options.model import LoadOptions
 from ffscope.stages.registry import stages
-from ffscope.study.folder import Study
+
+if TYPE_CHECKING:
+    from ffscope.study.folder import Study
 
 
 @command(help=stages()["lens"].help, more=stages()["lens"].options)
@@ -37,6 +39,8 @@ def lens(
     if text is not None:
         check_inputs(text, study)
     if (study / "study.json").is_file():
+        from ffscope.study.folder import Study
+
         recorded = Study.open(study).manifest["model"]["dtype"]
         load = replace(load, dtype=recorded) if load.dtype == "auto" else load
     elif text is None:
@@ -51,7 +55,7 @@ def lens(
     print_stage(learned, "lens")
 
 
-def _print_lenses(study: Study) -> None:
+def _print_lenses(study: "Study") -> None:
     """The means over the layers."""
     import pyarrow.parquet as pq
 

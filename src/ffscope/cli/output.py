@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
@@ -170,8 +171,10 @@ def _findings(study: "Study") -> list["Finding"]:
 
 
 def program_name() -> str:
-    """The command to call this program: ffscope if it is on the path, else the path it was started with."""
-    return "ffscope" if shutil.which("ffscope") else sys.argv[0]
+    """The command to call this program: ffscope if it is on the path, else as it was started."""
+    if shutil.which("ffscope"):
+        return "ffscope"
+    return "python -m ffscope" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
 
 
 def print_memory(page: "MemoryPage", count: int) -> None:

@@ -21,6 +21,7 @@ class TrainingText(NamedTuple):
 def training_text(study: Study, *, steps: int, tokens: int, validation: int, seed: int) -> TrainingText:
     """About `tokens` tokens per step, from the text that is not held out; a short text is repeated, in another order each time.
 
+    A step has room for at least the longest sentence, so that none is empty.
     The first sentences of the first order, with about `validation` tokens but at most a tenth of the text, are for validation.
     """
     path = study.path("sentences.parquet")
@@ -32,12 +33,12 @@ def training_text(study: Study, *, steps: int, tokens: int, validation: int, see
     generator = np.random.default_rng([seed, *b"lens"])
     order = generator.permutation(len(numbers))
     held = max(1, int(np.searchsorted(np.cumsum(lengths[order]), min(validation, lengths.sum() // 10))))
+    tokens = max(tokens, int(lengths.max()))
     rows = _repeated(order[held:], lengths, tokens * steps, generator)
-    ends = np.cumsum(lengths[rows])
-    bounds = np.searchsorted(ends, tokens * np.arange(1, steps + 1))
+    bounds = np.searchsorted(np.cumsum(lengths[rows]), tokens * np.arange(1, steps + 1), side="right")
     sentences = tokens_of(path, numbers[np.unique(np.concatenate([order[:held], rows]))])
     parts = [[sentences[int(numbers[row])] for row in part] for part in np.split(rows, bounds)[:steps]]
-    return TrainingText([part for part in parts if part], [sentences[int(numbers[row])] for row in order[:held]])
+    return TrainingText(parts, [sentences[int(numbers[row])] for row in order[:held]])
 
 
 def _lengths(path: Path) -> tuple[Array, Array]:
