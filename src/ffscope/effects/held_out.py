@@ -22,14 +22,15 @@ from ffscope.models.info import ModelInfo
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.resumed_pass import BlockOutputs
 from ffscope.search.example_pass import draw_examples
-from ffscope.search.passes import by_length, sentence_inputs
+from ffscope.search.passes import by_similar_length, padded, sentence_inputs
 from ffscope.study.folder import Study
 
 State = dict[str, Tensor]
+_TOKENS_CPU = 256  # per batch: many groups are measured with each, and what is done is saved after some batches
 
 
 class HeldOutBatch(NamedTuple):
-    """Texts of one length, with the places in them at which a token is predicted; positions count from the end."""
+    """Texts, padded to one length, with the places in them at which a token is predicted; positions count from the end."""
 
     tokens: Array
     rows: Array
@@ -56,17 +57,22 @@ def held_out_batches(study: Study, model: ModelInfo, prefixes: int | None = None
     order = np.random.default_rng([study.settings["seed"], *b"held out"]).permutation(len(numbers))
     if prefixes is not None:
         order = order[: int(np.searchsorted(np.cumsum(lengths[order]), prefixes)) + 1]
-    return _whole_sentences(study, np.sort(numbers[order]))
+    return _whole_sentences(study, model, np.sort(numbers[order]))
 
 
-def _whole_sentences(study: Study, numbers: Array) -> list[HeldOutBatch]:
+def _whole_sentences(study: Study, model: ModelInfo, numbers: Array) -> list[HeldOutBatch]:
     path = study.path("sentences.parquet")
     texts, following = tokens_of(path, numbers), _next_tokens(study, numbers)
     numbers = np.array([number for number in numbers.tolist() if len(texts[number])], dtype=np.int64)
     lengths = np.array([len(texts[number]) for number in numbers.tolist()], dtype=np.int64)
+    tokens = study.settings["batch_tokens"]
+    if model.device.type == "cpu":
+        tokens = min(tokens, _TOKENS_CPU)
     return [
         _batch([texts[number] for number in chosen], [following[number] for number in chosen])
-        for chosen in (numbers[rows].tolist() for rows in by_length(lengths, tokens=study.settings["batch_tokens"]))
+        for chosen in (
+            numbers[rows].tolist() for rows in by_similar_length(lengths, tokens=tokens, causal=model.causal)
+        )
     ]
 
 
@@ -77,8 +83,10 @@ def _next_tokens(study: Study, numbers: Array) -> dict[int, int]:
 
 
 def _batch(sentences: Sequence[Array], following: Sequence[int]) -> HeldOutBatch:
-    tokens = np.stack(sentences).astype(np.int64)
-    targets = np.concatenate([tokens[:, 1:], np.array(following, dtype=np.int64)[:, None]], 1)
+    tokens = padded(sentences).astype(np.int64)
+    targets = np.full(tokens.shape, -1)
+    for row, (sentence, after) in enumerate(zip(sentences, following, strict=True)):
+        targets[row, : len(sentence)] = [*sentence[1:], after]
     rows, positions = (targets >= 0).nonzero()
     return HeldOutBatch(tokens, rows, positions - tokens.shape[1], targets[rows, positions])
 

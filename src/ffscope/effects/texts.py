@@ -15,7 +15,7 @@ from ffscope.models.info import ModelInfo
 from ffscope.models.inputs import Inputs
 from ffscope.models.memory_model import MemoryModel
 from ffscope.search.example_pass import Examples
-from ffscope.search.passes import by_length, by_similar_length, sentence_inputs
+from ffscope.search.passes import by_similar_length, padded, sentence_inputs
 from ffscope.study.folder import Study
 
 _GRAPH, _GRAPH_ON_GPU = 2**31, 2**35  # bytes that a pass may keep until it is differentiated
@@ -66,11 +66,7 @@ def differentiable(model: MemoryModel, batches: Iterable[Batch]) -> Iterator[Bat
 
 
 def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers: Array | None = None) -> list[Batch]:
-    """All examples or some, in batches of one length; those without a token to predict are left out.
-
-    Prefixes of a causal model may be followed by any tokens, so those of similar length share a batch, since on a GPU many small
-    batches would take longer than their computation.
-    """
+    """All examples or some, in batches of similar length; those without a token to predict are left out."""
     numbers = np.arange(len(examples)) if numbers is None else np.sort(numbers)
     make_text = (
         _masked(model, examples) if is_masked(model) else _prefix(model, examples, _next_tokens(study, examples))
@@ -80,7 +76,7 @@ def example_batches(study: Study, model: ModelInfo, examples: Examples, numbers:
     texts, numbers = [text for text, keep in zip(texts, known, strict=True) if keep], numbers[known]
     lengths = np.array([len(tokens) for tokens, _, _ in texts], dtype=np.int64)
     tokens = study.settings["batch_tokens"]
-    batches = by_similar_length(lengths, tokens=tokens) if model.causal else by_length(lengths, tokens=tokens)
+    batches = by_similar_length(lengths, tokens=tokens, causal=model.causal)
     return [_batch(numbers, texts, chosen) for chosen in batches]
 
 
@@ -115,8 +111,7 @@ def _bytes_per_token(model: MemoryModel) -> int:
 
 def _batch(numbers: Array, texts: list[Text], chosen: Array) -> Batch:
     tokens, positions, targets = zip(*(texts[number] for number in chosen), strict=True)
-    longest = max(map(len, tokens))
-    stacked = np.stack([np.pad(row, (0, longest - len(row)), mode="edge") for row in tokens])
+    stacked = padded(tokens)
     return Batch(numbers[chosen], stacked, np.array(positions) - stacked.shape[1], np.array(targets))
 
 

@@ -1,4 +1,6 @@
-"""The model's inputs for sentences, and batches of texts of one length."""
+"""The model's inputs for sentences, and batches of texts of one length or a similar one."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -50,8 +52,14 @@ def by_length(lengths: Array, *, tokens: int, rows: int | None = None) -> list[A
     return batches
 
 
-def by_similar_length(lengths: Array, *, tokens: int) -> list[Array]:
-    """The same, each with texts that are at least three quarters as long as its longest, to whose length they can be padded."""
+def by_similar_length(lengths: Array, *, tokens: int, causal: bool) -> list[Array]:
+    """The same for a causal model, each with texts that are at least three quarters as long as its longest, to be padded.
+
+    What follows a prefix does not matter to a causal model, and on a GPU many small batches take longer than their computation. For
+    other models, batches of one length.
+    """
+    if not causal:
+        return by_length(lengths, tokens=tokens)
     order, start, batches = np.argsort(-lengths, kind="stable"), 0, []
     while start < len(order):
         longest = int(lengths[order[start]])
@@ -59,6 +67,12 @@ def by_similar_length(lengths: Array, *, tokens: int) -> list[Array]:
         batches.append(candidates[4 * lengths[candidates] >= 3 * longest])
         start += len(batches[-1])
     return batches[::-1]
+
+
+def padded(texts: Sequence[Array]) -> Array:
+    """Texts of any length as rows, their last tokens repeated up to the longest."""
+    longest = max(map(len, texts))
+    return np.stack([np.pad(text, (0, longest - len(text)), mode="edge") for text in texts])
 
 
 def _prepend(first: int | None, sentences: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ffscope.axes import Array, Float
 from ffscope.models.lenses.learned.base import Key
 from ffscope.models.memory_model import MemoryModel, States
-from ffscope.search.passes import by_length, by_similar_length, sentence_inputs
+from ffscope.search.passes import by_similar_length, padded, sentence_inputs
 
 
 class Rows(NamedTuple):
@@ -42,11 +42,7 @@ def read_rows(model: MemoryModel, sentences: Sequence[Array], bos: int | None, *
 def _batches(model: MemoryModel, sentences: Sequence[Array], tokens: int) -> Iterator[tuple[Array, Array, Array]]:
     """Batches of sentences with the places of their tokens, which count from the end; only a causal model's can be padded."""
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-    batches = by_similar_length(lengths, tokens=tokens) if model.causal else by_length(lengths, tokens=tokens)
-    for chosen in batches:
-        longest = int(lengths[chosen].max())
-        padded = np.stack(
-            [np.pad(sentences[i], (0, longest - len(sentences[i])), mode="edge") for i in chosen.tolist()]
-        )
-        rows, positions = (np.arange(longest) < lengths[chosen][:, None]).nonzero()
-        yield padded, rows, positions - longest
+    for chosen in by_similar_length(lengths, tokens=tokens, causal=model.causal):
+        texts = padded([sentences[number] for number in chosen.tolist()])
+        rows, positions = (np.arange(texts.shape[1]) < lengths[chosen][:, None]).nonzero()
+        yield texts, rows, positions - texts.shape[1]
