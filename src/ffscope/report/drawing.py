@@ -256,7 +256,7 @@ def lines(
         if value is not None and (value > 0 or not log)
     ]
     scale = alt.Scale(type="log") if log else alt.Scale(zero=True)
-    axis = alt.Axis(format="~%" if percent else "~s", tickCount=5)
+    axis = alt.Axis(format="~%" if percent else ",~g", tickCount=5)
     base = alt.Chart(alt.Data(values=points)).encode(
         x=layer_axis({"layer": list(layers)}),
         y=alt.Y("value:Q", title=label, scale=scale, axis=axis),

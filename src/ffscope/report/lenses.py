@@ -9,7 +9,7 @@ from ffscope.report.wording import percent
 
 _COLUMNS = ("divergence", "residual_agreement", "agreement", "next_rank", "distance")
 _LABELS = {
-    "divergence": "KL(model ‖ residual’s reading), nats",
+    "divergence": "KL divergence from the model, nats",
     "residual_agreement": "residual agreement",
     "agreement": "agreement of values with triggers",
     "next_rank": "rank of the next token in the value, median",
