@@ -507,8 +507,8 @@ def test_few_examples_and_values_at_once_give_the_same(llama, whole, begun, monk
 
 def test_memory_of_a_pass_is_freed_before_the_next(llama, whole, begun, monkeypatch):
     views, most = weakref.WeakSet(), []
-    states = example_pass._states
-    monkeypatch.setattr(example_pass, "_states", lambda *args: most.append(len(views)) or states(*args))
+    states = example_pass.states_of
+    monkeypatch.setattr(example_pass, "states_of", lambda *args: most.append(len(views)) or states(*args))
     init = example_pass.View.__init__
     monkeypatch.setattr(example_pass.View, "__init__", lambda self, *args: views.add(self) or init(self, *args))
     gc.collect()

@@ -171,5 +171,4 @@ STAGE = Stage(
             "The memory beside its partner in the model that this one is compared with.",
         ),
     ),
-    missing="The model has not been compared with another yet.",
 )

@@ -75,5 +75,4 @@ STAGE = Stage(
     command="",  # its command may also read a corpus
     in_run=False,
     figures=("ffscope.report.lenses:FIGURE",),
-    missing="No lenses have been learned yet. Run `ffscope lens MODEL --study DIR`.",
 )

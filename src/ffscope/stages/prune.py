@@ -187,5 +187,4 @@ STAGE = Stage(
             "The memory of this layer that has most of its triggers and a parallel value.",
         ),
     ),
-    missing="No memories have been pruned yet.",
 )

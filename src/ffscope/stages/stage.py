@@ -174,6 +174,11 @@ class Stage:
         """The stage's main table: the one with its name, or else its first."""
         return next((table for table in self.tables if table.name == self.name), next(iter(self.tables), None))
 
+    @property
+    def optional(self) -> bool:
+        """Whether a study is complete without it. Its command then needs more than the study."""
+        return self.takes_model or not (self.command or self.in_run)
+
     def settings(self, options: Options) -> dict[str, Any]:
         """The options that study.json stores."""
         kinds = [kind for kind in self.options if issubclass(kind, StudyOptions)]

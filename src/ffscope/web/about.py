@@ -44,11 +44,11 @@ def about(study: Study) -> dict[str, Any]:
 def described_measures(study: Study) -> list[dict[str, Any]]:
     """Every measure as its stage declares it, in column order, without its SQL.
 
-    Those of a stage that compares studies are left out where a study is not compared.
+    Those of an optional stage are left out of a study without it.
     """
     described = []
     for row, measure in measures().values():
-        if not (row.command or row.in_run or study.has(row.name)):
+        if row.optional and not study.has(row.name):
             continue
         fields = asdict(measure)
         del fields["sql"]

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ffscope.stages.registry import stages
 from ffscope.study.folder import Study
 from ffscope.study.public import folder_name
 
@@ -17,11 +18,12 @@ class MissingStage:
     why: str | None
 
 
-def missing_stages(study: Study, stages: Iterable[str]) -> list[MissingStage]:
-    """Those of `stages` that the study lacks."""
+def missing_stages(study: Study, names: Iterable[str]) -> list[MissingStage]:
+    """Those of `names` that the study lacks, except optional ones."""
+    rows = stages()
     folder = shlex.quote(folder_name(study.folder))
     return [
         MissingStage(stage, f"ffscope {stage} {folder}", study.manifest["stages"].get(stage, {}).get("why"))
-        for stage in stages
-        if not study.has(stage)
+        for stage in names
+        if not (study.has(stage) or rows[stage].optional)
     ]

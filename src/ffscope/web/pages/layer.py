@@ -50,8 +50,8 @@ def layer_response(tables: Tables, layer: int) -> LayerResponse:
 
 
 def _stages() -> Iterator[str]:
-    """The stages of a single study that have measures, which are the columns of the table."""
-    return (name for name, stage in stages().items() if stage.measures and (stage.command or stage.in_run))
+    """The stages with measures, which are the columns of the table."""
+    return (name for name, stage in stages().items() if stage.measures)
 
 
 @router.get("/L{layer:number}.json", responses=response_docs(LayerResponse), tags=["study"])
