@@ -68,10 +68,8 @@ def with_weights(
     return skeleton.eval()
 
 
-def scale_values(
-    weights: Weights, part: Sliced, memories: Int[Tensor, "some"], factors: Float[Tensor, "some"]
-) -> Float[Tensor, "some hidden"]:
-    """Multiply the values of some memories of a part, by their numbers in it. Returns the products before they are rounded.
+def scale_values(weights: Weights, part: Sliced, memories: Int[Tensor, "some"], factors: Float[Tensor, "some"]) -> bool:
+    """Multiply the values of some memories of a part, by their numbers in it. Returns whether the products needed no rounding.
 
     Scaling a value is the same as scaling the coefficient. A factor of 0 also erases infinite numbers.
     """
@@ -86,7 +84,7 @@ def scale_values(
             f"{str(weight.dtype).removeprefix('torch.')}, in which the weights are written. Choose a smaller one."
         )
     weights[part.value.name] = part.value.with_rows(weight, memories, rounded)
-    return products
+    return torch.equal(rounded.double(), products)
 
 
 def add_to_bias(
@@ -97,10 +95,10 @@ def add_to_bias(
     *,
     option: str,
     instead: str,
-) -> Float[Tensor, "hidden"]:
+) -> bool:
     """Add what memories of a part write with constant coefficients to the bias of its output projection, which must have one.
 
-    Returns the sum before it is rounded. `option` is what needs it, `instead` what to do without.
+    Returns whether the sum needed no rounding. `option` is what needs it, `instead` what to do without.
     """
     if part.bias is None:
         raise LayoutError(
@@ -111,8 +109,9 @@ def add_to_bias(
     values = part.part.values()[memories.to(part.part.values().device)].cpu().double()
     bias = weights[part.bias]
     total = bias.cpu().double() + coefficients.cpu().double() @ values
-    weights[part.bias] = total.to(bias.dtype).to(bias.device)
-    return total
+    rounded = total.to(bias.dtype)
+    weights[part.bias] = rounded.to(bias.device)
+    return torch.equal(rounded.double(), total)
 
 
 def _refuse_shared(weights: Weights, part: Sliced, name: str) -> None:

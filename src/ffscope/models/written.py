@@ -32,13 +32,13 @@ def write_model(model: Any, tokenizer: Any, folder: Path, *, complete: Callable[
         raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
 
 
-def load_written(folder: Path, like: MemoryModel) -> MemoryModel:
-    """A written model, in the precision of another one and where that is."""
+def load_written(folder: Path, like: MemoryModel, dtype: torch.dtype | None = None) -> MemoryModel:
+    """A written model, where another one is and by default in its precision."""
     model = like.model
     spread = getattr(model, "hf_device_map", None)
     where = {"device_map": "auto"} if spread else {"device": str(like.device)}
     own_code = type(model).__module__.startswith("transformers_modules.")  # which was trusted when it was loaded
-    written = load(str(folder), dtype=like.dtype, trust_remote_code=own_code, **where)
+    written = load(str(folder), dtype=dtype or like.dtype, trust_remote_code=own_code, **where)
     written.tokenizer = like.tokenizer
     return written
 
