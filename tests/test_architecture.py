@@ -28,6 +28,7 @@ LAYERS = [
         "bundled",
         "cancellation",
         "cases",
+        "edit_command",
         "glossary",
         "html",
         "memory_name",

@@ -1,6 +1,5 @@
 """Which memories an edit changes and how, and the same in a model's weights."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -39,12 +38,25 @@ def listed(changes: Changes) -> tuple[EditedMemory, ...]:
     )
 
 
-def live(model: MemoryModel, changes: Changes) -> Callable[[], AbstractContextManager[None]]:
+def live(model: MemoryModel, changes: Changes) -> AbstractContextManager[None]:
     """Makes the same edit live, within a block."""
     rows = [(Memory(layer, memory), change) for layer, row in changes.items() for memory, change in row.items()]
     scale = {memory: change.factor for memory, change in rows if not change.addend and change.factor}
     fixed = {memory: change.addend for memory, change in rows if memory not in scale}
-    return lambda: model.edit(scale=scale, set=fixed)
+    return model.edit(scale=scale, set=fixed)
+
+
+def as_if_all_fired(model: MemoryModel, changes: Changes, *, written: bool) -> AbstractContextManager[None]:
+    """Sets the coefficients of the changed memories to 1, and in the model that is not `written` to what the edit makes of 1.
+
+    Memories may not fire at all in the inputs on which two models are compared.
+    """
+    numbers = {
+        Memory(layer, memory): 1.0 if written else change.factor + change.addend
+        for layer, of_layer in changes.items()
+        for memory, change in of_layer.items()
+    }
+    return model.edit(set=numbers)
 
 
 class PartChanges(NamedTuple):
@@ -71,14 +83,14 @@ class PartChanges(NamedTuple):
         rows = self.part.value.rows(weights[values.name], self.memories)
         return [Original(values, self.memories, rows), *(Original(one, None, weights[one.name]) for one in bias)]
 
-    def apply(self, weights: Weights) -> bool:
-        """Change the weights. Returns whether the new numbers needed no rounding."""
-        exact = True
+    def apply(self, weights: Weights) -> float:
+        """Change the weights. Returns the relative error of rounding the new numbers."""
+        error = 0.0
         if self.adds.any():
             instead = "Zero or scale these memories instead."
             chosen = self.memories[self.adds], self.addends[self.adds]
-            exact = add_to_bias(weights, self.part, *chosen, option="--set", instead=instead)
-        return scale_values(weights, self.part, self.memories, self.factors) and exact
+            error = add_to_bias(weights, self.part, *chosen, option="--set", instead=instead)
+        return max(error, scale_values(weights, self.part, self.memories, self.factors))
 
 
 def by_part(model: MemoryModel, changes: Changes) -> list[PartChanges]:

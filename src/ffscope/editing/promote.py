@@ -45,6 +45,7 @@ class Promotion:
     position: int
     found: bool
     memories: tuple[EditedMemory, ...]
+    coefficients: dict[str, float]  # of these memories at the position, without the edit
     before: Prediction
     after: Prediction
     why: str | None  # it was not found
@@ -121,6 +122,7 @@ class _Search:
             position=self.trials.position,
             found=after.works,
             memories=tuple(EditedMemory(str(memory), factor, 0.0) for memory, factor in sorted(factors.items())),
+            coefficients=self.trials.coefficients(factors),
             before=self._described(before),
             after=self._described(after),
             why=why,

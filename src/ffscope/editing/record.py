@@ -1,6 +1,7 @@
 """The record of an edit beside the weights: what was changed and measured, and what is needed to undo it."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from ffscope.tokens import visible
 
 RECORD, ROWS = "ffscope-edit.json", "ffscope-edit.safetensors"
 _KEPT = ("ffscope-prune.json",)  # records of a source that also hold for a model with other values
+_EXACT = 1e-6  # more is the rounding of half precision
+_ROW = re.compile(r'\{\s+("memory": "\S+",)\s+("factor": \S+,)\s+("addend": \S+)\s+\}')
 _AT, _ROWS = "memories", "rows"
 
 
@@ -73,7 +76,7 @@ class Edited:
     weights: tuple[EditedWeight, ...]
     before: str  # a digest of all weights in source_dtype
     after: str  # and of the edited ones in dtype
-    rounded: bool  # whether a new number had to be rounded to dtype
+    rounding: float  # the largest relative error of a layer's new values or bias from rounding them to dtype
     error: float  # the largest relative error of the logits, compared with the source edited live
     promoted: Promoted | None = None
     side_effects: SideEffects | None = None
@@ -92,11 +95,15 @@ class Edited:
     def __str__(self) -> str:
         count = len(self.memories)
         what = f"{count:,} {'memory' if count == 1 else 'memories'} edited"
-        rounding = (
-            f", of which the rounding to {self.dtype} is a part" if self.rounded and self.dtype != "float32" else ""
+        rounded = (
+            f", the changed values rounded to {self.dtype} (--float32 keeps them exact)" if self._is_rounded else ""
         )
-        lines = [f"{what}. Predictions equal those of the source edited live to {self.error:.1g}{rounding}."]
-        return " ".join([*lines, side_effects_in_words(self.side_effects)])
+        words = f"{what}. Predictions equal those of the source edited live to {self.error:.1g}{rounded}."
+        return f"{words} {side_effects_in_words(self.side_effects)}"
+
+    @property
+    def _is_rounded(self) -> bool:
+        return self.rounding > _EXACT
 
 
 def side_effects_in_words(effects: SideEffects | None) -> str:
@@ -134,7 +141,7 @@ class Original:
 def write_record(folder: Path, edits: Sequence[Edited], originals: Sequence[Sequence[Original]]) -> None:
     """Write the edits of a model and the originals of what each changed."""
     text = json.dumps({"edits": [asdict(edit) for edit in edits]}, indent=1, ensure_ascii=False)
-    (folder / RECORD).write_text(f"{text}\n", encoding="utf-8")
+    (folder / RECORD).write_text(_ROW.sub(r"{\1 \2 \3}", text) + "\n", encoding="utf-8")
     tensors: dict[str, Tensor] = {}
     for number, of_edit in enumerate(originals):
         for place, original in enumerate(of_edit):

@@ -15,12 +15,13 @@ from ffscope.errors import CoefficientError, LensError
 from ffscope.models.fingerprint import manifest_entry
 from ffscope.models.info import describe
 from ffscope.models.memory_model import MemoryModel
+from ffscope.options.edit import WrittenOptions
 from ffscope.progress import Progress, ProgressCallback, no_progress
 from ffscope.pruning.curves import perplexity_of
 from ffscope.search.passes import bos_of
 from ffscope.study.folder import Study
 
-PREFIXES = 5000  # about as many are measured by default
+PREFIXES = WrittenOptions.prefixes
 
 
 class HeldOutText(NamedTuple):

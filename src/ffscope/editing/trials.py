@@ -1,6 +1,6 @@
 """Runs of one text with factors on coefficients: whether they make a token the prediction, and which memories would help."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from math import inf, isfinite
 from typing import NamedTuple
@@ -66,6 +66,18 @@ class Trials:
                 "model in float32."
             )
         return outcome
+
+    def coefficients(self, memories: Iterable[Memory]) -> dict[str, float]:
+        """The coefficients of some memories at the position, by name, without factors."""
+        memories = list(memories)
+        layers = sorted({memory.layer for memory in memories})
+        trace = self.model.trace(self.inputs, layers=layers)
+        by_layer = dict(zip(layers, trace.coefficients, strict=True))
+        return {
+            str(memory): by_layer[memory.layer][0, self.position, memory.memory].item()
+            for memory in memories
+            if -self.position <= by_layer[memory.layer].shape[1]
+        }
 
     def run_all(self, trials: Sequence[Factors]) -> list[Outcome]:
         """The same of many trials, in a few passes: one text each."""

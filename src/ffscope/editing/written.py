@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from ffscope.editing.changes import Changes, by_part, listed, live, parse
+from ffscope.editing.changes import Changes, as_if_all_fired, by_part, listed, live, parse
 from ffscope.editing.record import (
     RECORD,
     Edited,
@@ -107,7 +108,7 @@ class _Writer:
         originals = [original for part in parts for original in part.originals(weights)]
         if dtype != source_dtype:
             weights = weights_of(self.model.model, dtype)
-        exact = [part.apply(weights) for part in parts]
+        rounding = max(part.apply(weights) for part in parts)
         record = Edited(
             source=self.model.source,
             fingerprint=fingerprint(self.model.model),
@@ -117,7 +118,7 @@ class _Writer:
             weights=tuple(original.weight for original in originals),
             before=before,
             after=digest_of(sorted(weights.items())),
-            rounded=not all(exact),
+            rounding=rounding,
             error=0.0,
             promoted=self.promoted,
         )
@@ -131,9 +132,11 @@ class _Writer:
             raise ProofError(
                 "Expected the written weights to be read back as they are; found others. Nothing was kept. Report this model."
             )
-        edited = live(self.model, self.changes)
-        error = error_of_written(written, self.model, edited())
-        limit = largest_error(self.model.dtype, dtype if made.record.rounded else None)
+        model, changes = self.model, self.changes
+        fired = (as_if_all_fired(model, changes, written=False), as_if_all_fired(written, changes, written=True))
+        errors = (error_of_written(written, model, live(model, changes)), error_of_written(written, model, *fired))
+        error = float(np.max(errors))  # NaN if one is
+        limit = largest_error(model.dtype, dtype if made.record.rounding else None)
         if not error <= limit:
             raise ProofError(
                 f"The written model differs from the model edited live: expected a relative error of at most {limit:.0e}, found "

@@ -12,6 +12,7 @@ from ffscope.errors import InputError, LayoutError
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.placement import named_weights
 from ffscope.models.slices import Sliced
+from ffscope.models.tolerance import relative_error
 from ffscope.models.widths import Width, with_widths
 
 Weights = dict[str, Tensor]
@@ -68,8 +69,10 @@ def with_weights(
     return skeleton.eval()
 
 
-def scale_values(weights: Weights, part: Sliced, memories: Int[Tensor, "some"], factors: Float[Tensor, "some"]) -> bool:
-    """Multiply the values of some memories of a part, by their numbers in it. Returns whether the products needed no rounding.
+def scale_values(
+    weights: Weights, part: Sliced, memories: Int[Tensor, "some"], factors: Float[Tensor, "some"]
+) -> float:
+    """Multiply the values of some memories of a part, by their numbers in it. Returns the relative error of rounding the products.
 
     Scaling a value is the same as scaling the coefficient. A factor of 0 also erases infinite numbers.
     """
@@ -84,7 +87,7 @@ def scale_values(weights: Weights, part: Sliced, memories: Int[Tensor, "some"], 
             f"{str(weight.dtype).removeprefix('torch.')}, in which the weights are written. Choose a smaller one."
         )
     weights[part.value.name] = part.value.with_rows(weight, memories, rounded)
-    return torch.equal(rounded.double(), products)
+    return relative_error(rounded, products)
 
 
 def add_to_bias(
@@ -95,10 +98,10 @@ def add_to_bias(
     *,
     option: str,
     instead: str,
-) -> bool:
+) -> float:
     """Add what memories of a part write with constant coefficients to the bias of its output projection, which must have one.
 
-    Returns whether the sum needed no rounding. `option` is what needs it, `instead` what to do without.
+    Returns the relative error of rounding the sum. `option` is what needs it, `instead` what to do without.
     """
     if part.bias is None:
         raise LayoutError(
@@ -111,7 +114,7 @@ def add_to_bias(
     total = bias.cpu().double() + coefficients.cpu().double() @ values
     rounded = total.to(bias.dtype)
     weights[part.bias] = rounded.to(bias.device)
-    return torch.equal(rounded.double(), total)
+    return relative_error(rounded, total)
 
 
 def _refuse_shared(weights: Weights, part: Sliced, name: str) -> None:

@@ -1,7 +1,7 @@
 """Models that are written into a folder, loaded from it again, and compared with the model that they were made from."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,19 @@ def load_written(folder: Path, like: MemoryModel, dtype: torch.dtype | None = No
     return written
 
 
-def error_of_written(written: MemoryModel, model: MemoryModel, edited: AbstractContextManager[None]) -> float:
+def error_of_written(
+    written: MemoryModel,
+    model: MemoryModel,
+    edited: AbstractContextManager[None],
+    of_written: AbstractContextManager[None] | None = None,
+) -> float:
     """The largest relative error of a written model's logits on random inputs, compared with another one that is edited live.
 
-    Without logits, of the last output.
+    Without logits, of the last output. The written model may be edited live too.
     """
     inputs = random_inputs(model.model, batch=2, length=min(16, model.positions or 16))
-    actual = _prediction(written, inputs)
+    with of_written or nullcontext():
+        actual = _prediction(written, inputs)
     with edited:
         expected = _prediction(model, inputs)
     rows = zip(actual.flatten(0, -2), expected.flatten(0, -2), strict=True)
