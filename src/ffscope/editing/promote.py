@@ -169,7 +169,7 @@ class _Search:
         slopes = self.trials.slopes(factors)
         for memory in factors:
             slopes[memory.layer][memory.memory] = 0
-        largest = self.options.max_factor
+        largest = float(self.options.max_factor)
         gains = torch.cat([torch.where(row > 0, row * (largest - 1), -row) for row in slopes])
         places = torch.cat([row.new_tensor(range(len(row))).long() for row in slopes])
         layers = torch.cat([torch.full((len(row),), layer, device=row.device) for layer, row in enumerate(slopes)])

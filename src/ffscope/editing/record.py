@@ -86,7 +86,10 @@ class Edited:
         """The edits of a model, the first one first."""
         file = Path(folder) / RECORD
         try:
-            return tuple(_edited(entry) for entry in json.loads(file.read_text(encoding="utf-8"))["edits"])
+            edits = tuple(_edited(entry) for entry in json.loads(file.read_text(encoding="utf-8"))["edits"])
+            if not edits:
+                raise ValueError("it lists no edit")
+            return edits
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SourceError(
                 f"{folder} has no {RECORD} that can be read ({first_line(error)}). Expected a folder written by `ffscope edit`."

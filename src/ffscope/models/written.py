@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ffscope.errors import SourceError
+from ffscope.errors import LayoutError, SourceError, first_line
 from ffscope.models.inputs import Inputs, random_inputs
 from ffscope.models.loading import load
 from ffscope.models.memory_model import MemoryModel
@@ -30,6 +30,13 @@ def write_model(model: Any, tokenizer: Any, folder: Path, *, complete: Callable[
         save_model(model, tokenizer, folder, complete=complete)
     except OSError as error:
         raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
+    except RuntimeError as error:
+        if "shared tensors" not in str(error):  # out of memory, for example
+            raise
+        raise LayoutError(
+            "transformers does not save weights that several layers share without its knowing: expected each in one place. Untie "
+            f"them first. {first_line(error)}."
+        ) from error
 
 
 def load_written(folder: Path, like: MemoryModel, dtype: torch.dtype | None = None) -> MemoryModel:
