@@ -163,8 +163,8 @@ def test_an_edited_model_is_edited_again_and_both_are_undone(tmp_path):
     files = ("model.safetensors", ROWS, RECORD)
     assert all((tmp_path / "back" / file).read_bytes() == (tmp_path / "first" / file).read_bytes() for file in files)
     assert undo(tmp_path / "back", tmp_path / "all") == first
-    one, other = (tmp_path / folder / "model.safetensors" for folder in ("all", "source"))
-    assert one.read_bytes() == other.read_bytes()
+    undone, original = (tmp_path / folder / "model.safetensors" for folder in ("all", "source"))
+    assert undone.read_bytes() == original.read_bytes()
     assert not (tmp_path / "all" / RECORD).exists()
     assert not (tmp_path / "all" / ROWS).exists()
 

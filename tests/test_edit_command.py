@@ -73,12 +73,12 @@ def test_side_effects_are_those_of_plain_models(written, studied, tmp_path):
     model, study = studied
     token = int(model.trace(TEXT).logits[0, -1].argsort(descending=True)[1])
     options = {"study": study.folder, "prefixes": 60, "max_factor": 30}
-    found = ffscope.promote(model, TEXT, f"#{token}", out=tmp_path / "edited" if written else None, **options)
+    promotion = ffscope.promote(model, TEXT, f"#{token}", out=tmp_path / "edited" if written else None, **options)
     if not written:
-        ffscope.edit(model, tmp_path / "edited", scale=found.factors)
+        ffscope.edit(model, tmp_path / "edited", scale=promotion.factors)
     before, predicted = plain_predictions(model.source, study, 60)
     after, predicted_after = plain_predictions(tmp_path / "edited", study, 60)
-    effects = found.side_effects
+    effects = promotion.side_effects
     assert effects.prefixes == len(before) >= 60
     assert effects.loss_before == pytest.approx(before.mean(), abs=1e-5)
     assert effects.loss_after == pytest.approx(after.mean(), abs=1e-5)
@@ -144,8 +144,8 @@ def test_the_command_writes_and_undoes_an_edit(studied, tmp_path):
     code, output = call("edit", tmp_path / "edited", "--undo", "--out", tmp_path / "undone")
     assert code == 0, output
     assert f"25 memories restored: the weights are those of {model.source}." in output
-    one, other = (tmp_path / "undone", tmp_path.__class__(model.source))
-    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    undone, source = (tmp_path / "undone", tmp_path.__class__(model.source))
+    assert (undone / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
 
 
 def test_the_command_prints_json(studied, tmp_path):
@@ -155,9 +155,9 @@ def test_the_command_prints_json(studied, tmp_path):
     result = command_line.ffscope("edit", tmp_path / "edited", "--undo", "--out", tmp_path / "undone", "--json")
     assert json.loads(result.stdout)["memories"] == [{"memory": "L0.3", "factor": 0.0, "addend": 0.0}]
     result = command_line.ffscope("edit", model.source, "--promote", TEXT, "a", "--json")
-    found = json.loads(result.stdout)
-    assert found["token"]["token"] == "a"
-    assert result.returncode == (0 if found["found"] else 1)
+    promotion = json.loads(result.stdout)
+    assert promotion["token"]["token"] == "a"
+    assert result.returncode == (0 if promotion["works"] else 1)
 
 
 def test_the_command_finds_an_edit_prints_and_writes_it(studied, tmp_path):
@@ -214,7 +214,10 @@ def test_the_command_finds_an_edit_prints_and_writes_it(studied, tmp_path):
         (["--zero", "L0.3"], "Expected a new folder for the model that is written: name one with --out"),
         (["--undo"], "Expected a new folder"),
         (["--zero", "12.3", "--out", "x"], "'12.3' is not a memory's name.*Did you mean 'L12.3'"),
-        (["--scale", "L0.3", "--out", "x"], "Expected a memory and a number for --scale, such as L0.3=2; found 'L0.3'"),
+        (
+            ["--scale", "L0.3", "--out", "x"],
+            "Expected a memory and a number for --scale, such as L0.3=2; found 'L0.3'",
+        ),
         (["--scale", "L0.3=two", "--out", "x"], "such as L0.3=2; found 'L0.3=two'"),
         (["--set", "L0.3:2", "--out", "x"], "'L0.3:2' is not a memory's name"),
         (["--scale", "L0.3=nan", "--out", "x"], "Expected a finite number for L0.3, found nan"),

@@ -89,7 +89,7 @@ def edit(
         _undo(model, out_, load, as_json=json_)
         return
     loaded = load_model(model, _as_studied(load, options.study))
-    with showing_progress() as progress:
+    with showing_progress("Nothing was written.") as progress:
         arguments: dict[str, Any] = {**asdict(options), "progress": progress}
         if promote is not None:
             _promote(loaded, promote, out_, as_json=json_, **arguments, **asdict(search))
@@ -184,22 +184,22 @@ def _promote(
         out.print_json(json.dumps(asdict(promotion)))
     else:
         _print_promotion(model, promotion, folder)
-    if not promotion.found:
+    if not promotion.works:
         raise typer.Exit(1)
 
 
-def _print_promotion(model: "MemoryModel", found: "Promotion", folder: Path | None) -> None:
-    token = found.token.token
-    if found.found and not found.memories:
-        print_line(f"{token} is the prediction already: {_in_words(found.before)}. Nothing is changed.")
+def _print_promotion(model: "MemoryModel", promotion: "Promotion", folder: Path | None) -> None:
+    token = promotion.token.token
+    if promotion.works and not promotion.memories:
+        print_line(f"{token} is the prediction already: {_in_words(promotion.before)}. Nothing is changed.")
         return
-    print_line(f"before: {_in_words(found.before)}")
-    print_line(f"{'after' if found.found else 'closest'}: {_in_words(found.after)}")
-    _print_memories(model, found)
-    if not found.found:
-        print_line(f"No edit was found that makes {token} the prediction. {found.why}")
+    print_line(f"before: {_in_words(promotion.before)}")
+    print_line(f"{'after' if promotion.works else 'closest'}: {_in_words(promotion.after)}")
+    _print_memories(model, promotion)
+    if not promotion.works:
+        print_line(f"No edit was found that makes {token} the prediction. {promotion.why}")
         return
-    if len(found.memories) == 1:
+    if len(promotion.memories) == 1:
         print_line(f"Without it, {token} is not the prediction.")
     else:
         print_line(
@@ -207,12 +207,12 @@ def _print_promotion(model: "MemoryModel", found: "Promotion", folder: Path | No
         )
     from ffscope.editing.record import side_effects_in_words
 
-    print_line(side_effects_in_words(found.side_effects))
+    print_line(side_effects_in_words(promotion.side_effects))
     if folder is not None:
         _print_written(folder)
     else:
         print_line("Write it:")
-        print_line(edit_command(found.model, scale=found.factors))
+        print_line(edit_command(promotion.model, scale=promotion.factors))
 
 
 def _in_words(prediction: "Prediction") -> str:
@@ -222,16 +222,16 @@ def _in_words(prediction: "Prediction") -> str:
     )
 
 
-def _print_memories(model: "MemoryModel", found: "Promotion") -> None:
+def _print_memories(model: "MemoryModel", promotion: "Promotion") -> None:
     from ffscope.analysis.trace import promoted
     from ffscope.memory_name import Memory
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("memory", "left"), ("factor", "right"), ("coefficient", "right"), ("promotes", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for row in found.memories:
+    for row in promotion.memories:
         layer, memory = Memory.parse(row.memory)
-        coefficient = found.coefficients[row.memory]
+        coefficient = promotion.coefficients[row.memory]
         (tokens,) = promoted(model, model.lens("norm"), layer=layer, coefficients={memory: coefficient})
         cells = (Text(row.memory, style="magenta"), f"{row.factor:.3g}", f"{coefficient:.2f}", Text(" ".join(tokens)))
         table.add_row(*cells)

@@ -81,7 +81,10 @@ class PartChanges(NamedTuple):
         """What they replace."""
         values, *bias = self.weights()
         rows = self.part.value.rows(weights[values.name], self.memories)
-        return [Original(values, self.memories, rows), *(Original(one, None, weights[one.name]) for one in bias)]
+        return [
+            Original(values, self.memories, rows),
+            *(Original(weight, None, weights[weight.name]) for weight in bias),
+        ]
 
     def apply(self, weights: Weights) -> float:
         """Change the weights. Returns the relative error of rounding the new numbers."""

@@ -43,7 +43,7 @@ class Promotion:
     text: str
     token: Token
     position: int
-    found: bool
+    works: bool  # whether the token is the prediction with the factors
     memories: tuple[EditedMemory, ...]
     coefficients: dict[str, float]  # of these memories at the position, without the edit
     before: Prediction
@@ -90,7 +90,7 @@ def promote(
     held_out = None if study is None else read_held_out(study, model, prefixes)
     trials = Trials(model, text, token=target.id, position=position, bos=bos)
     promotion = _Search(trials, target, search_options, progress).promotion(text)
-    if not promotion.found or not promotion.memories:
+    if not promotion.works or not promotion.memories:
         return promotion
     if out is not None:
         wanted = Promoted(text, target.token, target.id, trials.position, bos)
@@ -120,7 +120,7 @@ class _Search:
             text=text,
             token=self.token,
             position=self.trials.position,
-            found=after.works,
+            works=after.works,
             memories=tuple(EditedMemory(str(memory), factor, 0.0) for memory, factor in sorted(factors.items())),
             coefficients=self.trials.coefficients(factors),
             before=self._described(before),

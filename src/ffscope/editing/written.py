@@ -56,7 +56,7 @@ def edit(
 
 
 @dataclass(frozen=True)
-class _Written:
+class _Draft:
     """An edit as it is written, before it is compared."""
 
     record: Edited
@@ -77,17 +77,17 @@ class _Writer:
 
     def write(self, folder: Path, *, float32: bool) -> Edited:
         self._report(0)
-        made = self._make(float32=float32)
-        earlier = _earlier(self.model, made.record)
-        skeleton = with_weights(self.model.model, made.weights)
+        draft = self._make(float32=float32)
+        earlier = _earlier(self.model, draft.record)
+        skeleton = with_weights(self.model.model, draft.weights)
         edits: list[Edited] = []
         self._report(1)
 
         def complete(unfinished: Path) -> None:
             self._report(2)
-            record = self._measure(unfinished, made)
+            record = self._measure(unfinished, draft)
             edits.append(record)
-            write_record(unfinished, [*earlier.edits, record], [*earlier.originals, made.originals])
+            write_record(unfinished, [*earlier.edits, record], [*earlier.originals, draft.originals])
             if self.model.source:
                 copy_records(Path(self.model.source), unfinished)
 
@@ -99,7 +99,7 @@ class _Writer:
         self.progress(Progress("edit", done, 3, unit="steps (change, write, compare)"))
 
     @torch.no_grad()
-    def _make(self, *, float32: bool) -> _Written:
+    def _make(self, *, float32: bool) -> _Draft:
         source_dtype = precision_of_files(self.model)
         dtype = torch.float32 if float32 and source_dtype.itemsize < 4 else source_dtype
         weights = weights_of(self.model.model, source_dtype)
@@ -122,13 +122,13 @@ class _Writer:
             error=0.0,
             promoted=self.promoted,
         )
-        return _Written(record, originals, weights)
+        return _Draft(record, originals, weights)
 
-    def _measure(self, folder: Path, made: _Written) -> Edited:
+    def _measure(self, folder: Path, draft: _Draft) -> Edited:
         """The complete record; ProofError if the folder is not the model with the edit."""
-        dtype = getattr(torch, made.record.dtype)
+        dtype = getattr(torch, draft.record.dtype)
         written = load_written(folder, self.model, max(dtype, self.model.dtype, key=lambda kind: kind.itemsize))
-        if digest_of(sorted(weights_of(written.model, dtype).items())) != made.record.after:
+        if digest_of(sorted(weights_of(written.model, dtype).items())) != draft.record.after:
             raise ProofError(
                 "Expected the written weights to be read back as they are; found others. Nothing was kept. Report this model."
             )
@@ -136,16 +136,16 @@ class _Writer:
         fired = (as_if_all_fired(model, changes, written=False), as_if_all_fired(written, changes, written=True))
         errors = (error_of_written(written, model, live(model, changes)), error_of_written(written, model, *fired))
         error = float(np.max(errors))  # NaN if one is
-        limit = largest_error(model.dtype, dtype if made.record.rounding else None)
+        limit = largest_error(model.dtype, dtype if draft.record.rounding else None)
         if not error <= limit:
             raise ProofError(
                 f"The written model differs from the model edited live: expected a relative error of at most {limit:.0e}, found "
                 f"{error:.1e}. Nothing was kept. Choose smaller factors, or load the model in float32."
             )
-        self._check_promoted(written, made.record.dtype)
+        self._check_promoted(written, draft.record.dtype)
         token = None if self.promoted is None else self.promoted.id
         effects = self.text and side_effects(self.text, self.model, written, token=token, progress=self.progress)
-        return replace(made.record, error=error, side_effects=effects)
+        return replace(draft.record, error=error, side_effects=effects)
 
     def _check_promoted(self, written: MemoryModel, dtype: str) -> None:
         """Raise if the written model does not predict the token that the edit was made for."""
