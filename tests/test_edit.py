@@ -86,7 +86,7 @@ def test_half_precision_stays_and_is_restored_bit_by_bit(name, dtype, tmp_path):
     undo(tmp_path / "edited", tmp_path / "undone")
     same_weights(cls.from_pretrained(tmp_path / "undone", dtype="auto"), source)
     # In float32 nothing is rounded, and the source comes back in its own precision.
-    exact = ffscope.edit(model, tmp_path / "exact", scale={"L1.7": 1.3}, float32=True)
+    exact = ffscope.edit(model, tmp_path / "exact", scale={"L1.7": 1.3}, full_precision=True)
     assert (exact.source_dtype, exact.dtype) == (dtype, "float32")
     assert exact.rounding < 1e-6
     with model.edit(scale={"L1.7": 1.3}):
@@ -153,7 +153,7 @@ def test_an_edited_model_is_edited_again_and_both_are_undone(tmp_path):
     source = saved("llama", tmp_path / "source", torch.bfloat16)
     first = ffscope.edit(source, tmp_path / "first", zero="L0.3", scale={"L1.4": 1.7})
     model = load(str(tmp_path / "first"), device="cpu")
-    second = ffscope.edit(model, tmp_path / "second", scale={"L0.3": 5, "L1.4": 0.3, "L2.0": 2}, float32=True)
+    second = ffscope.edit(model, tmp_path / "second", scale={"L0.3": 5, "L1.4": 0.3, "L2.0": 2}, full_precision=True)
     assert Edited.read(tmp_path / "second") == (first, second)
     assert second.source == str(tmp_path / "first")
     (tmp_path / "elsewhere").mkdir()

@@ -228,9 +228,11 @@ def test_rounding_that_undoes_the_promotion_is_refused(tokenizer, tmp_path):
 
     token = int(model.trace(TEXT).logits[0, -1].argsort(descending=True)[1])
     wanted = Promoted(TEXT, "x", token)
-    with pytest.raises(ffscope.ProofError, match="Rounded to bfloat16.*does not make 'x' the prediction.*--float32"):
+    with pytest.raises(
+        ffscope.ProofError, match="Rounded to bfloat16.*does not make 'x' the prediction.*--full-precision"
+    ):
         ffscope.edit(model, tmp_path / "edited", scale={"L0.3": 1.0}, promoted=wanted)
-    promotion = ffscope.promote(model, TEXT, f"#{token}", out=tmp_path / "edited", float32=True)
+    promotion = ffscope.promote(model, TEXT, f"#{token}", out=tmp_path / "edited", full_precision=True)
     assert promotion.edited.dtype == "float32"
     auto = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "edited", dtype="auto")
     with torch.no_grad():

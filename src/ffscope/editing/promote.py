@@ -69,7 +69,7 @@ def promote(
     out: Path | str | None = None,
     study: Study | Path | str | None = None,
     prefixes: int = PREFIXES,
-    float32: bool = False,
+    full_precision: bool = False,
     progress: ProgressCallback = no_progress,
     **options: Any,
 ) -> Promotion:
@@ -94,7 +94,12 @@ def promote(
         return promotion
     if out is not None:
         wanted = Promoted(text, target.token, target.id, trials.position, bos)
-        keywords: dict[str, Any] = {"float32": float32, "study": study, "prefixes": prefixes, "progress": progress}
+        keywords: dict[str, Any] = {
+            "full_precision": full_precision,
+            "study": study,
+            "prefixes": prefixes,
+            "progress": progress,
+        }
         edited = edit(model, out, scale=promotion.factors, promoted=wanted, **keywords)
         return replace(promotion, edited=edited, side_effects=edited.side_effects)
     if held_out is None:

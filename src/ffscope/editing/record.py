@@ -99,9 +99,16 @@ class Edited:
         count = len(self.memories)
         what = f"{count:,} {'memory' if count == 1 else 'memories'} edited"
         rounded = (
-            f", the changed values rounded to {self.dtype} (--float32 keeps them exact)" if self._is_rounded else ""
+            f", the changed values rounded to {self.dtype} (--full-precision keeps them exact)"
+            if self._is_rounded
+            else ""
         )
-        words = f"{what}. Predictions equal those of the source edited live to {self.error:.1g}{rounded}."
+        equal = (
+            "exactly those of the source edited live"
+            if self.error == 0
+            else f"those of the source edited live to {self.error:.1g}"
+        )
+        words = f"{what}. Predictions are {equal}{rounded}."
         return f"{words} {side_effects_in_words(self.side_effects)}"
 
     @property

@@ -36,7 +36,7 @@ def edit(
     zero: Names = (),
     scale: Mapping[str, float] | None = None,
     set: Mapping[str, float] | None = None,
-    float32: bool = False,
+    full_precision: bool = False,
     study: Study | Path | str | None = None,
     prefixes: int = PREFIXES,
     promoted: Promoted | None = None,
@@ -45,14 +45,14 @@ def edit(
     """Write `model.edit(zero=…, scale=…, set=…)` into the weights, as a folder that transformers loads, with a record beside them.
 
     The folder appears once it was loaded again and gives the predictions of the model edited live. Weights keep the precision of
-    the source's files, or with `float32` are not rounded. With a study of the model, the side effects are measured on about
+    the source's files, or with `full_precision` are not rounded. With a study of the model, the side effects are measured on about
     `prefixes` prefixes of its held-out text. `promoted` is recorded: what the edit was made for.
     """
     folder = Path(out)
     refuse_existing(folder)
     changes = parse(model, zero, scale, set)
     text = None if study is None else read_held_out(study, model, prefixes)
-    return _Writer(model, changes, text, promoted, progress).write(folder, float32=float32)
+    return _Writer(model, changes, text, promoted, progress).write(folder, full_precision=full_precision)
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class _Writer:
     ) -> None:
         self.model, self.changes, self.text, self.promoted, self.progress = model, changes, text, promoted, progress
 
-    def write(self, folder: Path, *, float32: bool) -> Edited:
+    def write(self, folder: Path, *, full_precision: bool) -> Edited:
         self._report(0)
-        draft = self._make(float32=float32)
+        draft = self._make(full_precision=full_precision)
         earlier = _earlier(self.model, draft.record)
         skeleton = with_weights(self.model.model, draft.weights)
         edits: list[Edited] = []
@@ -99,9 +99,9 @@ class _Writer:
         self.progress(Progress("edit", done, 3, unit="steps (change, write, compare)"))
 
     @torch.no_grad()
-    def _make(self, *, float32: bool) -> _Draft:
+    def _make(self, *, full_precision: bool) -> _Draft:
         source_dtype = precision_of_files(self.model)
-        dtype = torch.float32 if float32 and source_dtype.itemsize < 4 else source_dtype
+        dtype = torch.float32 if full_precision and source_dtype.itemsize < 4 else source_dtype
         weights = weights_of(self.model.model, source_dtype)
         before = digest_of(sorted(weights.items()))
         parts = by_part(self.model, self.changes)
@@ -157,7 +157,7 @@ class _Writer:
         if int(top(logits[0, wanted.position])) != wanted.id:
             raise ProofError(
                 f"Rounded to {dtype}, in which the weights are written, the edit does not make {wanted.token!r} the prediction. "
-                "Nothing was kept. Use --float32."
+                "Nothing was kept. Use --full-precision."
             )
 
 

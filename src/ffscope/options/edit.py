@@ -15,10 +15,11 @@ class WrittenOptions(Checked):
         Help("A study of the model; the side effects of the edit are measured on its held-out text.", metavar="DIR"),
     ] = None
     prefixes: Annotated[int, Help("About how many held-out prefixes these are measured at.", min=1)] = 5000
-    float32: Annotated[
+    full_precision: Annotated[
         bool,
         Help(
-            "Write the weights in float32, if the precision of the files would round changed values.", flag="--float32"
+            "Write the weights in float32, if the precision of the files would round changed values.",
+            flag="--full-precision",
         ),
     ] = False
     position: Annotated[
