@@ -83,31 +83,32 @@ def promote(
     search_options = PromoteOptions(**options)
     if out is not None:
         refuse_existing(Path(out))
-    info = describe(model)
-    if info.no_lens is not None:
-        raise LensError(f"{info.no_lens} Without logits no token is predicted. Expected a model with an unembedding.")
-    target = find_token(model, token, vocab=model.lens("norm").unembedding.vocab)
+    target = _target(model, token)
     held_out = None if study is None else read_held_out(study, model, prefixes)
     trials = Trials(model, text, token=target.id, position=position, bos=bos)
     promotion = _Search(trials, target, search_options, progress).promotion(text)
     if not promotion.works or not promotion.memories:
         return promotion
+    scale = promotion.factors
     if out is not None:
         wanted = Promoted(text, target.token, target.id, trials.position, bos)
-        keywords: dict[str, Any] = {
-            "full_precision": full_precision,
-            "study": study,
-            "prefixes": prefixes,
-            "progress": progress,
-        }
-        edited = edit(model, out, scale=promotion.factors, promoted=wanted, **keywords)
+        how: dict[str, Any] = {"full_precision": full_precision, "study": study, "prefixes": prefixes}
+        edited = edit(model, out, scale=scale, promoted=wanted, progress=progress, **how)
         return replace(promotion, edited=edited, side_effects=edited.side_effects)
-    if held_out is None:
-        return promotion
-    effects = side_effects(
-        held_out, model, model, lambda: model.edit(scale=promotion.factors), token=target.id, progress=progress
-    )
-    return replace(promotion, side_effects=effects)
+    if held_out is not None:
+        effects = side_effects(
+            held_out, model, model, lambda: model.edit(scale=scale), token=target.id, progress=progress
+        )
+        return replace(promotion, side_effects=effects)
+    return promotion
+
+
+def _target(model: MemoryModel, token: str) -> Token:
+    """The token that a text stands for; raises if the model predicts none."""
+    info = describe(model)
+    if info.no_lens is not None:
+        raise LensError(f"{info.no_lens} Without logits no token is predicted. Expected a model with an unembedding.")
+    return find_token(model, token, vocab=model.lens("norm").unembedding.vocab)
 
 
 class _Search:
