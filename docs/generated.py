@@ -26,6 +26,7 @@ _PYTHON_GROUPS = {
         "EngineOptions",
         "Study",
     ),
+    "An edit": ("edit", "undo", "promote", "Edited", "Promotion"),
     "Its results": ("open", "Results", "memory_page"),
 }
 

@@ -594,6 +594,7 @@ def test_zeroed_rows_may_be_the_lowest_of_the_whole_model(planted, tmp_path):
 
 
 def test_a_model_that_cannot_be_written_leaves_nothing(planted, tmp_path, monkeypatch):
+    from ffscope.models import written as models_written
     from ffscope.pruning import written
 
     model, study = planted
@@ -601,7 +602,7 @@ def test_a_model_that_cannot_be_written_leaves_nothing(planted, tmp_path, monkey
     with pytest.raises(ZeroDivisionError):
         ffscope.prune(model, study.folder, tmp_path / "pruned", share=0.3, score="firing")
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(written, "relative_error", lambda *_: 0.1)
+    monkeypatch.setattr(models_written, "relative_error", lambda *_: 0.1)
     with pytest.raises(ffscope.ProofError, match="found 1.0e-01. Nothing was kept"):
         ffscope.prune(model, study.folder, tmp_path / "pruned", share=0.3, score="firing")
     assert not list(tmp_path.iterdir())

@@ -25,6 +25,10 @@ from ffscope.memory_name import Memory
 
 if TYPE_CHECKING:
     from ffscope.differences import diff
+    from ffscope.editing.promote import Promotion, promote
+    from ffscope.editing.record import Edited
+    from ffscope.editing.undo import undo
+    from ffscope.editing.written import edit
     from ffscope.engines import start_engine
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
@@ -44,6 +48,7 @@ __all__ = [
     "CoefficientError",
     "CorpusError",
     "CorpusOptions",
+    "Edited",
     "EngineError",
     "EngineOptions",
     "FfscopeError",
@@ -55,6 +60,7 @@ __all__ = [
     "Memory",
     "MemoryModel",
     "MemoryNameError",
+    "Promotion",
     "ProofError",
     "Pruned",
     "Results",
@@ -66,15 +72,18 @@ __all__ = [
     "analyse",
     "check",
     "diff",
+    "edit",
     "learn_lenses",
     "load",
     "memory_page",
     "open",
+    "promote",
     "prune",
     "read",
     "run",
     "start_engine",
     "triggers",
+    "undo",
 ]
 
 # Names that need torch, pyarrow or duckdb are imported on first use, so that `--help` is fast and a study can be read without
@@ -87,6 +96,11 @@ _LAZY = {
     "MemoryModel": "ffscope.models.memory_model",
     "Trace": "ffscope.models.memory_model",
     "start_engine": "ffscope.engines",
+    "Promotion": "ffscope.editing.promote",
+    "promote": "ffscope.editing.promote",
+    "Edited": "ffscope.editing.record",
+    "edit": "ffscope.editing.written",
+    "undo": "ffscope.editing.undo",
     "CorpusOptions": "ffscope.options.corpus",
     "EngineOptions": "ffscope.options.engine",
     "SearchOptions": "ffscope.options.search",

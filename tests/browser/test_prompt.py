@@ -1,15 +1,19 @@
 """The prompt page: a text layer by layer, and the effect of interventions, compared with the same calls in Python."""
 
 import re
+import shlex
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
 from browser.pages import cells, fits, numbers
+from command_line import ffscope as run_command
 from ffscope.errors import GradientError
 from ffscope.live.interventions import Interventions
 from ffscope.live.model import Live
+from ffscope.models.loading import load
+from ffscope.models.saving import save_model
 from ffscope.tokens import spelling
 
 pytestmark = pytest.mark.browser
@@ -529,3 +533,38 @@ def test_without_the_model_it_says_what_it_needs(browse, still):
     page = browse(f"{still}/prompt?text={TEXT}")
     expect(page.get_by_text("This needs the model. Started with --no-model.")).to_be_visible()
     expect(page.get_by_role("textbox")).to_have_count(0)
+
+
+def test_the_command_that_writes_the_interventions_is_shown(browse, site, model, tmp_path):
+    page = browse(f"{site}/prompt?text={TEXT}&zero=L0.3,L2&scale=L1.5:2.5")
+    is_read(page)
+    panel = page.locator("details.write-edit")
+    panel.get_by_text("Write this edit…").click()
+    command = panel.locator("code").text_content()
+    assert command == "ffscope edit tiny/llama --zero L0.3,L2 --scale L1.5=2.5 --out edited"
+    words = shlex.split(command)
+    words[2], words[-1] = str(tmp_path / "model"), str(tmp_path / "edited")
+    save_model(model.model, model.tokenizer, tmp_path / "model")
+    assert run_command(*words[1:]).returncode == 0
+    written = load(str(tmp_path / "edited"), device="cpu")
+    is_prediction(page, expected_prediction(model, zero=["L0.3", "L2"], scale={"L1.5": 2.5}))
+    after = [row[3] for row in prediction(page)]
+    chances = 100 * written.trace(TEXT).logits[0, -1].softmax(-1).sort(descending=True).values
+    assert after == pytest.approx(chances[: len(after)].tolist(), abs=0.051)
+    panel.get_by_role("button", name="Copy").click()
+    expect(panel.get_by_role("status")).not_to_be_empty()
+
+
+def test_interventions_that_cannot_be_written_say_why(browse, site):
+    page = browse(f"{site}/prompt?text={TEXT}&zero=L0.3&positions=-1")
+    is_read(page)
+    panel = page.locator("details.write-edit")
+    panel.get_by_text("Write this edit…").click()
+    expect(panel).to_contain_text("these interventions at some positions only")
+    expect(panel.locator("code")).to_have_count(0)
+    page.get_by_label("At positions").fill("")
+    page.get_by_role("button", name="Apply").click()
+    is_read(page)
+    expect(panel.locator("code")).to_have_text("ffscope edit tiny/llama --zero L0.3 --out edited")
+    page.get_by_role("button", name="Clear all").click()
+    expect(panel).to_be_hidden()

@@ -1,6 +1,7 @@
 """The command line: parse, call the library, print."""
 
-# Imported in the order of --help: commands that make a study, its stages, the comparison of two, commands that read one, the cache.
+# Imported in the order of --help: commands that make a study, its stages, the comparison of two, edits of a model, commands that
+# read a study, the cache.
 import ffscope.cli.commands
 
 # isort: split
@@ -11,6 +12,9 @@ import ffscope.cli.lens
 
 # isort: split
 import ffscope.cli.diff
+
+# isort: split
+import ffscope.cli.edit
 
 # isort: split
 import ffscope.cli.explore

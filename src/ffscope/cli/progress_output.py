@@ -46,13 +46,15 @@ class _LogHandler(logging.Handler):
 
 
 @contextmanager
-def showing_progress() -> Iterator[ProgressCallback]:
+def showing_progress(
+    interrupted: str = "Finished work is saved; run the same command to resume.",
+) -> Iterator[ProgressCallback]:
     """Like `_progress`, with a message on interruption, since typer exits silently."""
     try:
         with _progress() as callback:
             yield callback
     except KeyboardInterrupt:
-        err.print("Interrupted. Finished work is saved; run the same command to resume.")
+        err.print(f"Interrupted. {interrupted}", markup=False)
         raise
 
 

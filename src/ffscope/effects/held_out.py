@@ -15,7 +15,7 @@ from ffscope.axes import Array, Float
 from ffscope.corpus.prefixes import held_out, tokens_of
 from ffscope.effects.baseline import Baselines
 from ffscope.effects.groups import Group, without
-from ffscope.effects.readout import read_losses
+from ffscope.effects.readout import Losses, read_losses
 from ffscope.effects.texts import example_batches, is_masked
 from ffscope.errors import CorpusError
 from ffscope.models.info import ModelInfo
@@ -93,10 +93,15 @@ def _batch(sentences: Sequence[Array], following: Sequence[int]) -> HeldOutBatch
 
 def losses_of(model: MemoryModel, batch: HeldOutBatch, bos: int | None) -> Float[Tensor, "n"]:
     """The loss at every place of a batch, with the edits that are active."""
+    return predictions_of(model, batch, bos).loss
+
+
+def predictions_of(model: MemoryModel, batch: HeldOutBatch, bos: int | None) -> Losses:
+    """The same with the predicted tokens and their log-probabilities."""
     rows, positions, targets = (torch.from_numpy(array).to(model.device) for array in batch[1:])
     inputs = sentence_inputs(model, batch.tokens, bos)
     output = model.states_at(inputs, rows, positions, layers=[model.layers - 1]).output[0]
-    return read_losses(model, output, targets).loss
+    return read_losses(model, output, targets)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ffscope.live.interventions import (
     positions_from_start,
 )
 from ffscope.live.responses import Choice, Grid, PromptReading
+from ffscope.live.write_edit import how_to_write
 from ffscope.memory_name import Memory
 from ffscope.models.hooks import hooked
 from ffscope.models.inputs import Inputs
@@ -138,6 +139,7 @@ def read_prompt(
         if before is None
         else describe_applied(interventions, before, position=position - len(prompt.ids)),
         positions=positions_from_start(interventions, length=len(prompt.ids)) if interventions.any else None,
+        write=how_to_write(model, interventions),
     )
     reading.spellings.update((str(token), spelling(model.tokenizer, token)) for token in sorted(_token_ids(reading)))
     return reading

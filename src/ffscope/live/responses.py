@@ -82,6 +82,14 @@ class Applied:
 
 
 @dataclass(frozen=True)
+class WriteEdit:
+    """The command that writes the interventions into the model's weights, or why they cannot be written."""
+
+    command: str | None
+    why: str | None
+
+
+@dataclass(frozen=True)
 class PromptReading:
     """A prompt as read by the predicting layers; in an encoder–decoder, those of the decoder.
 
@@ -100,6 +108,7 @@ class PromptReading:
     distribution: list[Choice]
     interventions: list[Applied]
     positions: list[int] | None  # where the interventions apply, counted from 0; None: at every position
+    write: WriteEdit | None  # None without interventions
 
 
 @dataclass(frozen=True)

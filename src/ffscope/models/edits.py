@@ -117,6 +117,25 @@ def set_in_rows(memories: Int[Tensor, "row"], coefficients: Float[Tensor, "row"]
     return change
 
 
+def scale_in_rows(
+    rows: Int[Tensor, "change"], memories: Int[Tensor, "change"], factors: Float[Tensor, "change"]
+) -> Reader:
+    """A reader that multiplies coefficients of a layer, each in one row of a batch, at every position."""
+
+    def change(part: Part, before: Tensor, _past: int) -> Tensor | None:
+        here = ((memories >= part.offset) & (memories < part.offset + part.memories)).nonzero()[:, 0]
+        if not len(here):
+            return None
+        changed, here = before.clone(), here.to(memories.device)
+        at = rows[here].to(before.device), slice(None), (memories[here] - part.offset).to(before.device)
+        exact = torch.promote_types(before.dtype, torch.float32)
+        factor = factors[here, None].to(before.device, exact)
+        changed[at] = torch.where(factor == 0, 0.0, changed[at].to(exact) * factor).to(before.dtype)
+        return changed
+
+    return change
+
+
 def set_where(chosen: Bool[Tensor, "memory"], coefficients: Float[Tensor, "memory"]) -> Reader:
     """A reader that sets the coefficients of some memories of a layer, at every position of every text."""
 

@@ -1,5 +1,6 @@
 """What a study records about its model, so that results of different models are never mixed."""
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -33,8 +34,13 @@ def manifest_entry(model: MemoryModel) -> dict[str, Any]:
 @torch.no_grad()
 def fingerprint(model: Any) -> str:
     """A digest of all weights as they are in memory: the same weights in another precision have another digest."""
+    return digest_of(named_weights(model))
+
+
+def digest_of(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """A digest of weights with their names, in order."""
     digest = blake2b(digest_size=16)
-    for name, tensor in named_weights(model):
+    for name, tensor in weights:
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {_checksum(tensor)}\n".encode())
     return digest.hexdigest()
 

@@ -276,15 +276,15 @@ class MemoryModel:
         that an outer one has changed.
         """
         changes = parse_changes(zero, {} if scale is None else scale, {} if set is None else set)
-        edit = Edit(((memory, change) for name, change in changes for memory in self._expand_name(name)), positions)
+        edit = Edit(((memory, change) for name, change in changes for memory in self.memories_named(name)), positions)
         with ExitStack() as stack:
             for layer, reader in edit.readers():
                 for part in self.layer(layer).parts:
                     stack.enter_context(part.tap(reader))
             yield
 
-    def _expand_name(self, name: Any) -> list[Memory]:
-        """One memory, or every memory of a layer."""
+    def memories_named(self, name: Any) -> list[Memory]:
+        """The memory of that name, or every memory of a layer: `L3.17`, `L3`."""
         if not isinstance(name, str | tuple):
             raise MemoryNameError(
                 f"{name!r} is not a memory's name. Write it as 'L12.345', or 'L12' for a whole layer."

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from ffscope.axes import Array
+from ffscope.axes import Array, Float, Int
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import DensePart, ExpertsPart, Part
 
@@ -44,11 +44,21 @@ class Slice:
             ]
         )
 
-    def clear(self, weight: Tensor, kept: list[Array]) -> Tensor:
-        """A copy in which all other memories are 0."""
-        if len(kept) == 1:
-            return _cleared(weight, kept[0], self.axis)
-        return torch.stack([_cleared(expert, row, self.axis - 1) for expert, row in zip(weight, kept, strict=True)])
+    def rows(self, weight: Tensor, memories: Int[Tensor, "some"]) -> Float[Tensor, "some hidden"]:
+        """The values of some memories of the part, by their numbers in it."""
+        by_memory = self._by_memory(weight)
+        return by_memory[_at(by_memory, memories)]
+
+    def with_rows(self, weight: Tensor, memories: Int[Tensor, "some"], rows: Float[Tensor, "some hidden"]) -> Tensor:
+        """A copy in which some memories have other values."""
+        copy = weight.clone()
+        by_memory = self._by_memory(copy)
+        by_memory[_at(by_memory, memories)] = rows.to(copy)
+        return copy
+
+    def _by_memory(self, weight: Tensor) -> Tensor:
+        """A view of the values: memory × hidden, for experts expert × memory × hidden."""
+        return weight.movedim(self.axis, -2)
 
     def _entries(self, weight: Tensor, kept: Array, axis: int) -> Tensor:
         memories = torch.from_numpy(kept).to(weight.device)
@@ -59,9 +69,11 @@ class Slice:
         return torch.cat([memories, memories + weight.shape[axis] // 2])
 
 
-def _cleared(weight: Tensor, kept: Array, axis: int) -> Tensor:
-    rows = torch.from_numpy(kept).to(weight.device)
-    return torch.zeros_like(weight).index_copy_(axis, rows, weight.index_select(axis, rows))
+def _at(by_memory: Tensor, memories: Tensor) -> tuple[Tensor, ...]:
+    memories = memories.to(by_memory.device)
+    if by_memory.dim() == 2:
+        return (memories,)
+    return memories // by_memory.shape[1], memories % by_memory.shape[1]
 
 
 @dataclass(frozen=True)
@@ -79,14 +91,22 @@ class Sliced:
         return self.part.experts if isinstance(self.part, ExpertsPart) else 1
 
     @property
+    def value(self) -> Slice:
+        """Where its values are."""
+        return next(piece for piece in self.slices if piece.is_value)
+
+    @property
     def width(self) -> int:
         """The number of memories, of each expert."""
         return self.part.memories // self.experts
 
     def kept(self, removed: Array) -> list[Array]:
         """The numbers of the memories of each expert that stay, from the layer's mask of those that go."""
-        mine = removed[self.part.offset : self.part.offset + self.part.memories].reshape(self.experts, self.width)
-        return [(~row).nonzero()[0] for row in mine]
+        return [(~row).nonzero()[0] for row in self.mine(removed).reshape(self.experts, self.width)]
+
+    def mine(self, of_layer: Array) -> Array:
+        """The entries of the part's memories, from one for every memory of its layer."""
+        return of_layer[self.part.offset : self.part.offset + self.part.memories]
 
 
 def sliced_parts(model: MemoryModel) -> list[Sliced]:

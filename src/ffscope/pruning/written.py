@@ -5,19 +5,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from ffscope.effects.baseline import Baselines, read_baselines
 from ffscope.effects.groups import Group, without
 from ffscope.effects.held_out import HeldOutBatch, held_out_batches, perplexity
 from ffscope.errors import MemoryNameError, ProofError, SourceError
 from ffscope.memory_name import Memory
-from ffscope.models.inputs import random_inputs
-from ffscope.models.loading import load
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.removal import Remover
-from ffscope.models.saving import save_model
-from ffscope.models.tolerance import relative_error, tolerance
+from ffscope.models.written import error_of_written, largest_error, load_written, refuse_existing, write_model
 from ffscope.pruning.ranking import available_scores, check_has_loss, lowest
 from ffscope.pruning.scored import rankings_for
 from ffscope.pruning.speed import tokens_per_second
@@ -26,7 +22,6 @@ from ffscope.stages.prune import PrunedModelOptions, PruneOptions
 from ffscope.stages.stage import Work
 
 RECORD = "ffscope-prune.json"
-_ROUNDINGS = 10  # a pass through all layers rounds more often than one layer does
 
 
 @dataclass(frozen=True)
@@ -104,8 +99,7 @@ def write_pruned(work: Work, output: PrunedModelOptions) -> Pruned:
     assert output.out is not None
     assert output.share is not None
     folder = Path(output.out)
-    if folder.exists():
-        raise SourceError(f"{folder} already exists. Name a new folder with --out.")
+    refuse_existing(folder)
     check_has_loss(work.info)
     study, options = work.study, work.options(PruneOptions)
     (score,) = available_scores(study, work.info, [output.score])
@@ -127,10 +121,7 @@ def write_pruned(work: Work, output: PrunedModelOptions) -> Pruned:
         (unfinished / RECORD).write_text(f"{text}\n", encoding="utf-8")
         pruned.append(record)
 
-    try:
-        save_model(skeleton, work.model.tokenizer, folder, complete=complete)
-    except OSError as error:
-        raise SourceError(f"The model cannot be written to {folder}: {error.strerror or error}.") from error
+    write_model(skeleton, work.model.tokenizer, folder, complete=complete)
     return pruned[0]
 
 
@@ -145,7 +136,7 @@ class _Writer:
 
     def compare(self, folder: Path, output: PrunedModelOptions, options: PruneOptions) -> Pruned:
         """The record of the model in a folder; ProofError if it is not the intact model without these memories."""
-        written = self._load(folder)
+        written = load_written(folder, self.model)
         error = self._error(written)
         bos = bos_of(self.work.study, self.work.info)
         speeds = tokens_per_second((self.model, written), self.batches, bos)
@@ -169,16 +160,6 @@ class _Writer:
             memories=self.model.memories,
         )
 
-    def _load(self, folder: Path) -> MemoryModel:
-        """The written model, where the intact one is."""
-        model = self.model.model
-        spread = getattr(model, "hf_device_map", None)
-        where = {"device_map": "auto"} if spread else {"device": str(self.model.device)}
-        own_code = type(model).__module__.startswith("transformers_modules.")  # which was trusted when it was loaded
-        written = load(str(folder), dtype=self.model.dtype, trust_remote_code=own_code, **where)
-        written.tokenizer = self.model.tokenizer
-        return written
-
     def _size(self, model: MemoryModel, speed: float, bos: int | None) -> Size:
         parameters = sum(weight.numel() for weight in model.model.parameters())
         return Size(
@@ -191,31 +172,11 @@ class _Writer:
 
     def _error(self, written: MemoryModel) -> float:
         """The largest relative error of the logits on random inputs, compared with the intact model edited live."""
-        inputs = random_inputs(self.model.model, batch=2, length=min(16, self.model.positions or 16))
-        actual = written.trace(inputs, layers=[self.model.layers - 1])
-        with without(self.model, self.group, self.baselines):
-            expected = self.model.trace(inputs, layers=[self.model.layers - 1])
-        assert actual.logits is not None
-        assert expected.logits is not None
-        errors = torch.tensor(
-            [
-                relative_error(row, other)
-                for row, other in zip(actual.logits.flatten(0, 1), expected.logits.flatten(0, 1), strict=True)
-            ]
-        )
-        # In low precision a rounding can send a token to another expert; most tokens must still agree.
-        error = float(errors.max() if self.model.dtype.itemsize >= 4 else errors.median())
-        if not error <= self._limit:
+        error = error_of_written(written, self.model, without(self.model, self.group, self.baselines))
+        limit = largest_error(self.model.dtype, None if self.baselines.are_zero else self.remover.dtype)
+        if not error <= limit:
             raise ProofError(
                 f"The written model differs from the model without these memories: expected a relative error of the logits of at "
-                f"most {self._limit:.0e}, found {error:.1e}. Nothing was kept. Use --zero-rows."
+                f"most {limit:.0e}, found {error:.1e}. Nothing was kept. Use --zero-rows."
             )
         return error
-
-    @property
-    def _limit(self) -> float:
-        """The largest error that rounding explains, that of new biases in the precision of the files included."""
-        limit = _ROUNDINGS * tolerance(self.model.dtype)
-        if self.baselines.are_zero or self.remover.dtype == self.model.dtype:
-            return limit
-        return limit + _ROUNDINGS * torch.finfo(self.remover.dtype).eps

@@ -3,6 +3,7 @@ import { append, bdi, h, real, replace, visibleText, share, token } from "./dom.
 import { layerLink, memoryLink } from "./links.js";
 import { CHANGE_KINDS, listInterventions, memoryOrLayer } from "./prompt_link.js";
 import { tinyButton } from "./prompt_parts.js";
+import { copyButton } from "./widgets.js";
 
 const CHANGES = { zero: "switch off", scale: "scale by", set: "set to" };
 const CHANGES_DONE = { zero: "switched off", scale: "scaled by", set: "set to" };
@@ -68,7 +69,8 @@ export class InterventionsPanel {
     this.list = h("ul.changed");
     this.clear = h("button", { type: "button", onclick: () => page.intervene([]) }, "Clear all");
     const rows = h("div.add-row", this.addForm(), this.positionsForm(), this.clear);
-    this.element = h("section.interventions", h("h2", "Interventions"), this.list, rows);
+    this.writing = h("details.write-edit", { hidden: true });
+    this.element = h("section.interventions", h("h2", "Interventions"), this.list, rows, this.writing);
   }
 
   addForm() {
@@ -136,6 +138,18 @@ export class InterventionsPanel {
       : "No memory is changed.");
     replace(this.list, list.map((intervention) => this.item(intervention, reading, list)));
     this.clear.hidden = list.length === 0;
+    this.showCommand(reading?.write ?? null);
+  }
+
+  // How to write the interventions into the model's weights. The command, and so the answer, belongs to these interventions.
+  showCommand(write) {
+    this.writing.hidden = write === null;
+    if (write === null) return;
+    const { command, why } = write;
+    const introduction = "This command writes the interventions into a copy of the model's weights, with a record to undo it.";
+    const words = command === null ? h("p", why)
+      : [h("p.soft", introduction), h("div.command", h("code", visibleText(command)), copyButton(command))];
+    replace(this.writing, h("summary", "Write this edit…"), words);
   }
 
   item(intervention, reading, list) {

@@ -1,6 +1,6 @@
 // How a study was made: command, settings, stages and versions.
-import { bdi, h, real, replace, visibleText, whole } from "./dom.js";
-import { cutText } from "./widgets.js";
+import { bdi, h, real, visibleText, whole } from "./dom.js";
+import { copyButton, cutText } from "./widgets.js";
 
 export function provenanceSection({ command, settings, stages, versions, corpus, model }) {
   const table = (name, facts) => facts && [h("h3", name), h("div.wide", h("table.plain.facts", h("tbody", factRows(facts))))];
@@ -35,18 +35,4 @@ function factWords(value) {
   }
   if (typeof value === "object") return Object.entries(value).map(([name, fact]) => `${name} ${factWords(fact)}`).join(", ") || "–";
   return String(value);
-}
-
-function copyButton(text) {
-  const button = h("button", { type: "button" }, "Copy");
-  const status = h("span.quiet", { role: "status" });
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      replace(status, "Copied.");
-    } catch {
-      replace(status, "The browser does not allow copying. Select the command and copy it by hand.");
-    }
-  });
-  return [button, status];
 }

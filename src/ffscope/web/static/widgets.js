@@ -1,6 +1,6 @@
 // Elements shared by several pages: links, marks, tables, messages.
 import { aboutStudy } from "./about.js";
-import { h, visibleText, visibleToken } from "./dom.js";
+import { h, replace, visibleText, visibleToken } from "./dom.js";
 import { layerLink, memoryLink } from "./links.js";
 
 // A memory's name, with a link if it has a page.
@@ -107,4 +107,19 @@ export function urlParameter(name) {
 // The message of live parts without a model: why, and what to do.
 export function needsModel(about, what = "This") {
   return visibleText(`${what} needs the model. ${about.why ?? "Run ffscope serve without --no-model."}`);
+}
+
+// A button that copies a text, and whether it did.
+export function copyButton(text) {
+  const button = h("button", { type: "button" }, "Copy");
+  const status = h("span.quiet", { role: "status" });
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      replace(status, "Copied.");
+    } catch {
+      replace(status, "The browser does not allow copying. Select the command and copy it by hand.");
+    }
+  });
+  return [button, status];
 }
