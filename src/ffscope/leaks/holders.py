@@ -1,0 +1,223 @@
+"""The memories that hold a completion: what is left of it when they are removed, one by one and together."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ffscope.axes import Array, Float, Int
+from ffscope.effects.baseline import Baselines
+from ffscope.effects.groups import Group, without
+from ffscope.effects.position_sums import position_sums
+from ffscope.effects.readout import read_gradients, read_losses
+from ffscope.leaks.completions import runs_of
+from ffscope.leaks.occurrences import CONTEXT
+from ffscope.models.edits import zero_in_rows
+from ffscope.models.gradient_pass import GradientPass
+from ffscope.models.memory_model import MemoryModel
+from ffscope.models.parts import Part
+from ffscope.models.resumed_pass import BlockOutputs
+from ffscope.search.passes import sentence_inputs
+
+State = dict[str, Tensor]
+RANDOM_SETS = 5
+"""How many sets of random memories are removed for comparison."""
+_FURTHER = 4  # doublings of the number of memories that are removed together, beyond those that are also removed alone
+
+
+class LeakText(NamedTuple):
+    """A sentence up to the end of a completion, which begins at `start`; the number seeds its random memories."""
+
+    tokens: Array
+    start: int
+    seed: tuple[int, ...]
+
+
+class Completed(NamedTuple):
+    """In each row of a batch: the log-probability of the completion, and its longest run that is still predicted."""
+
+    log_prob: Float[Tensor, "row"]
+    left: Int[Tensor, "row"]
+
+
+@dataclass(frozen=True)
+class Holders:
+    """f(model, text) returns what is left of one completion without memories.
+
+    The memories with the largest estimated drops (gradient × coefficient) are removed one by one, then together: the one with the
+    largest measured drop, the first two, and so on, then the first by their estimates, twice as many each time.
+    """
+
+    bos: int | None
+    memories: int  # that are removed one by one
+    shortest: int  # the completion is broken when no run of so many tokens is left
+    tokens: int  # in one pass
+
+    @torch.no_grad()
+    def __call__(self, model: MemoryModel, text: LeakText) -> State:
+        """Layers, memories, estimates, drops and runs left, in the order in which the memories are removed together."""
+        run = _Run(model, text, self.bos, self.tokens)
+        layers, memories, estimates = _largest(run.estimates(), self.memories << _FURTHER)
+        alone = run.without_each(layers[: self.memories], memories[: self.memories])
+        order = torch.argsort(alone.log_prob, stable=True)
+        order = torch.cat([order, torch.arange(len(order), len(layers))])
+        layers, memories, estimates = layers[order], memories[order], estimates[order]
+        alone = Completed(*(numbers[order[: len(numbers)]] for numbers in alone))
+        sizes = _sizes(len(alone.left), len(layers))
+        together = run.without_sets([(layers[:size], memories[:size]) for size in sizes])
+        broken = (together.left < self.shortest).nonzero()[:, 0]
+        size = sizes[int(broken[0])] if len(broken) else sizes[-1]
+        at_random = run.without_sets(_random_sets(model, layers[:size], memories[:size], text.seed))
+        intact, short = run.intact, _Run(model, _shortened(text), self.bos, self.tokens).intact
+        return {
+            "layer": layers,
+            "memory": memories,
+            "estimate": estimates,
+            "drop": intact.log_prob - alone.log_prob,
+            "left": alone.left,
+            "sizes": torch.tensor(sizes),
+            "drop_together": intact.log_prob - together.log_prob,
+            "left_together": together.left,
+            "random_drop": intact.log_prob - at_random.log_prob,
+            "random_left": at_random.left,
+            "log_prob": torch.stack([intact.log_prob[0], short.log_prob[0]]),
+            "size": torch.tensor([size, len(broken)]),
+        }
+
+
+@dataclass(frozen=True)
+class Together:
+    """f(model, texts) returns the longest run that is left of each completion without a group of memories."""
+
+    group: Group
+    bos: int | None
+
+    @torch.no_grad()
+    def __call__(self, model: MemoryModel, texts: list[LeakText]) -> State:
+        """The runs that are left."""
+        with without(model, self.group, Baselines()):
+            left = [_Run(model, text, self.bos).intact.left for text in texts]
+        return {"left": torch.cat(left)}
+
+
+class _Run:
+    """One completion, and passes over it without memories that share the layers below these."""
+
+    def __init__(self, model: MemoryModel, text: LeakText, bos: int | None, tokens: int = 0) -> None:
+        self.model, self.text, self._bos = model, text, bos
+        self._at_once = max(1, tokens // len(text.tokens))
+        self._places = torch.arange(text.start - len(text.tokens), 0, device=model.device) - 1  # from the end
+        self._targets = torch.from_numpy(text.tokens[text.start :].astype(np.int64)).to(model.device)
+        self._outputs = BlockOutputs(model, 1)
+        with self._outputs.recording():
+            self.intact = self._completed(1)
+
+    def estimates(self) -> list[Float[Tensor, "_memory"]]:
+        """For each layer, by how much the log-probability would drop without each memory, to first order."""
+        model = self.model
+        sums = [torch.zeros(count) for count in model.memories]
+
+        def observe(layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
+            change, _ = position_sums(coefficients, gradient, sizes=False)
+            sums[layer][part.offset : part.offset + part.memories] = -change[0].float().cpu()
+
+        run = GradientPass(model, observe)
+        output = run.forward(self._inputs(1), torch.zeros_like(self._places), self._places)
+        gradients = read_gradients(model, output.detach(), self._targets)
+        run.backward(output, gradients.loss, again=False)
+        return sums
+
+    def without_each(self, layers: Int[Tensor, "n"], memories: Int[Tensor, "n"]) -> Completed:
+        """Without each of these memories alone."""
+        log_prob, left = torch.zeros(len(layers), dtype=torch.float64), torch.zeros(len(layers), dtype=torch.int64)
+        for layer in sorted(set(layers.tolist())):  # so that the layers below it are not run again
+            here = (layers == layer).nonzero()[:, 0]
+            single = [(layers[at : at + 1], memories[at : at + 1]) for at in here.tolist()]
+            log_prob[here], left[here] = self.without_sets(single)
+        return Completed(log_prob, left)
+
+    def without_sets(self, sets: Sequence[tuple[Tensor, Tensor]]) -> Completed:
+        """Without each of these sets of layers and memories."""
+        first = min(int(layers.min()) for layers, _ in sets)
+        rows = []
+        for start in range(0, len(sets), self._at_once):
+            some = sets[start : start + self._at_once]
+            with ExitStack() as stack:
+                stack.enter_context(self._outputs.resumed(first, torch.zeros(len(some), dtype=torch.int64)))
+                for layer in sorted({layer for layers, _ in some for layer in layers.tolist()}):
+                    chosen = torch.zeros(len(some), self.model.memories[layer], dtype=torch.bool)
+                    for row, (layers, memories) in enumerate(some):
+                        chosen[row, memories[layers == layer]] = True
+                    for part in self.model.layer(layer).parts:
+                        stack.enter_context(part.tap(zero_in_rows(chosen)))
+                rows.append(self._completed(len(some)))
+        return Completed(*map(torch.cat, zip(*rows, strict=True)))
+
+    def _inputs(self, count: int) -> dict[str, Tensor]:
+        return sentence_inputs(self.model, np.tile(self.text.tokens.astype(np.int64), (count, 1)), self._bos)
+
+    def _completed(self, count: int) -> Completed:
+        """What is left of the completion in each row of a pass, with the edits that are active."""
+        model, size = self.model, len(self._targets)
+        rows = torch.arange(count, device=model.device).repeat_interleave(size)
+        places, targets = self._places.repeat(count), self._targets.repeat(count)
+        last = [model.layers - 1]
+        states = model.states_at(self._inputs(count), rows, places, layers=last, coefficients=False).output[0]
+        losses = read_losses(model, states, targets)
+        hits = (losses.prediction == targets.to(losses.prediction.device)).reshape(count, size).cpu().numpy()
+        left = [max((length for _, length in runs_of(row)), default=0) for row in hits]
+        return Completed(-losses.loss.double().reshape(count, size).sum(1).cpu(), torch.tensor(left))
+
+
+def _largest(estimates: list[Tensor], count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Layer, memory and estimate of the memories with the largest estimates above 0, and of one at least."""
+    every = torch.cat(estimates)
+    order = torch.argsort(every, descending=True, stable=True)[:count]
+    order = order[: max(1, int((every[order] > 0).sum()))]
+    ends = torch.tensor(np.cumsum([len(row) for row in estimates]))
+    layers = torch.searchsorted(ends, order, right=True)
+    starts = torch.cat([torch.zeros(1, dtype=ends.dtype), ends])[layers]
+    return layers, order - starts, every[order]
+
+
+def _sizes(alone: int, most: int) -> list[int]:
+    """The sizes of the sets that are removed: 1, 2 … `alone`, then twice as many each time."""
+    further = [min(alone << doubling, most) for doubling in range(1, _FURTHER + 1)]
+    return sorted({*range(1, alone + 1), *further})
+
+
+def _random_sets(
+    model: MemoryModel, layers: Tensor, memories: Tensor, seed: tuple[int, ...]
+) -> list[tuple[Tensor, Tensor]]:
+    """Sets with as many other memories of the same layers."""
+    sets = []
+    for number in range(RANDOM_SETS):
+        generator = np.random.default_rng([*seed, number])
+        drawn, at = [], []
+        for layer in sorted(set(layers.tolist())):
+            own = memories[layers == layer].tolist()
+            others = np.setdiff1d(np.arange(model.memories[layer]), own)
+            chosen = generator.permutation(others)[: len(own)]
+            drawn.append(torch.from_numpy(chosen))
+            at.append(torch.full((len(chosen),), layer))
+        sets.append((torch.cat(at), torch.cat(drawn)))
+    return sets
+
+
+def _shortened(text: LeakText) -> LeakText:
+    """The same with only the last tokens of the prefix."""
+    first = max(0, text.start - CONTEXT)
+    return LeakText(text.tokens[first:], text.start - first, text.seed)
+
+
+def group_of(name: str, memories: Sequence[int], sets: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Group:
+    """A group of all memories of some sets of layers and memories."""
+    members = tuple(np.zeros(count, dtype=bool) for count in memories)
+    for layers, numbers in sets:
+        for layer, number in zip(layers, numbers, strict=True):
+            members[layer][number] = True
+    return Group(name, members)
