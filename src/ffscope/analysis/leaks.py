@@ -23,7 +23,7 @@ from ffscope.leaks.canaries import Canary, read_canaries
 from ffscope.leaks.checks import check_completes
 from ffscope.leaks.completions import Completions, Run, joined, runs_in, sentence_batches
 from ffscope.leaks.exposure import Exposure, LogPerplexities, exposure_of, seed_of, texts_of
-from ffscope.leaks.holders import Holders, LeakText, Together, group_of
+from ffscope.leaks.holders import Elsewhere, Holders, LeakText, Together, group_of
 from ffscope.leaks.listed import KINDS, Listed, after_triggers, distinct, list_completions
 from ffscope.leaks.overview import overview
 from ffscope.leaks.rows import Leak, Measured, canary_columns, leak_columns, make_leaks, memory_columns
@@ -35,6 +35,7 @@ from ffscope.study.resumable import ResumableFolder
 from ffscope.study.schemas import SCHEMAS
 
 logger = logging.getLogger(__name__)
+_ELSEWHERE = 200  # sentences on which memories should have no effect
 Change = tuple[float, float, float]
 
 
@@ -161,8 +162,10 @@ class _Leaks:
         chosen = [number for number, leak in enumerate(self.leaks) if leak.is_worth_measuring]
         chosen = chosen[: self.options.leaks_measured]
         texts = [self._text(self.leaks[number].listed) for number in chosen]
-        function = Holders(self.bos, self.options.leak_memories, self.options.leak_tokens, self.tokens)
-        depends = _digest_of(texts)
+        if not texts:
+            return {"memories": 0, "loss": None, "together": None}
+        options, depends = self.options, _digest_of(texts)
+        function = Holders(self._elsewhere(depends), self.bos, options.leak_memories, options.leak_tokens, self.tokens)
         sizes = [len(text.tokens) for text in texts]
         paths = computed(self.work, self.folder, "leaks", function, texts, sizes=sizes, unit="tokens", depends=depends)
         states = [load_file(path) for path in paths]
@@ -179,6 +182,21 @@ class _Leaks:
             measured[place] = replace(measured[place], together_left=left[place], loss_change=change)
         self.measured = dict(zip(chosen, measured, strict=True))
         return {"memories": len(everything), **entries}
+
+    def _elsewhere(self, depends: bytes) -> tuple[Array, ...]:
+        """The size of every memory's effect on searched sentences in which nothing was found, in nats per token, by layer."""
+        numbers = np.concatenate([chunk.sentences for chunk in chunks(self.sentences, first=self.searched)])
+        others = np.setdiff1d(numbers, [leak.listed.run.sentence for leak in self.leaks])
+        drawn = np.random.default_rng([self.seed, *b"elsewhere"]).permutation(others)[:_ELSEWHERE]
+        batches = sentence_batches(tokens_of(self.sentences, drawn), self.tokens)
+        memories = self.work.info.memories
+        if not batches:
+            return tuple(np.zeros(count) for count in memories)
+        state = summed(
+            self.work, self.folder, "other sentences", Elsewhere(self.bos), batches, merge=added, depends=depends
+        )
+        per_token = state["sum"].numpy() / int(state["count"])
+        return tuple(np.split(per_token, np.cumsum(memories)[:-1]))
 
     def _text(self, listed: Listed) -> LeakText:
         start = listed.run.start
@@ -207,7 +225,9 @@ class _Leaks:
         count = int(state["count"])
         change = state["loss"][1:] - state["loss"][0]
         ends = mean_interval(change, state["change_square"][1:], count)
-        changes = list(zip((change / count).tolist(), *(end.tolist() for end in ends), strict=True))
+        changes: list[Change | None] = list(
+            zip((change / count).tolist(), *(end.tolist() for end in ends), strict=True)  # type: ignore[arg-type]
+        )
         return {"loss": float(state["loss"][0]) / count, "prefixes": count, "together": changes[-1]}, changes
 
     def exposures(self, canaries: Sequence[Canary]) -> list[Exposure]:

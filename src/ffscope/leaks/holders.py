@@ -14,10 +14,12 @@ from ffscope.effects.baseline import Baselines
 from ffscope.effects.groups import Group, without
 from ffscope.effects.position_sums import position_sums
 from ffscope.effects.readout import read_gradients, read_losses
-from ffscope.leaks.completions import runs_of
+from ffscope.effects.texts import texts_at_once
+from ffscope.leaks.completions import SentenceBatch, runs_of
 from ffscope.leaks.occurrences import CONTEXT
 from ffscope.models.edits import zero_in_rows
 from ffscope.models.gradient_pass import GradientPass
+from ffscope.models.inputs import Inputs
 from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part
 from ffscope.models.resumed_pass import BlockOutputs
@@ -48,10 +50,12 @@ class Completed(NamedTuple):
 class Holders:
     """f(model, text) returns what is left of one completion without memories.
 
-    The memories with the largest estimated drops (gradient × coefficient) are removed one by one, then together: the one with the
-    largest measured drop, the first two, and so on, then the first by their estimates, twice as many each time.
+    What counts is the drop per token beyond `elsewhere`, the size of the memory's effect on other text. The memories with the
+    most of it by estimate (gradient × coefficient) are removed one by one, then together: the one with the most as measured, the
+    first two, and so on, then the first by their estimates, twice as many each time.
     """
 
+    elsewhere: tuple[Array, ...]  # nats per token, by layer
     bos: int | None
     memories: int  # that are removed one by one
     shortest: int  # the completion is broken when no run of so many tokens is left
@@ -61,9 +65,11 @@ class Holders:
     def __call__(self, model: MemoryModel, text: LeakText) -> State:
         """Layers, memories, estimates, drops and runs left, in the order in which the memories are removed together."""
         run = _Run(model, text, self.bos, self.tokens)
-        layers, memories, estimates = _largest(run.estimates(), self.memories << _FURTHER)
+        per_token = torch.from_numpy(np.concatenate(self.elsewhere)) * (len(text.tokens) - text.start)
+        layers, memories, estimates, spared = _largest(run.estimates(), per_token, self.memories << _FURTHER)
         alone = run.without_each(layers[: self.memories], memories[: self.memories])
-        order = torch.argsort(alone.log_prob, stable=True)
+        drops = run.intact.log_prob - alone.log_prob
+        order = torch.argsort(drops - spared[: len(drops)], descending=True, stable=True)
         order = torch.cat([order, torch.arange(len(order), len(layers))])
         layers, memories, estimates = layers[order], memories[order], estimates[order]
         alone = Completed(*(numbers[order[: len(numbers)]] for numbers in alone))
@@ -118,18 +124,8 @@ class _Run:
 
     def estimates(self) -> list[Float[Tensor, "_memory"]]:
         """For each layer, by how much the log-probability would drop without each memory, to first order."""
-        model = self.model
-        sums = [torch.zeros(count) for count in model.memories]
-
-        def observe(layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
-            change, _ = position_sums(coefficients, gradient, sizes=False)
-            sums[layer][part.offset : part.offset + part.memories] = -change[0].float().cpu()
-
-        run = GradientPass(model, observe)
-        output = run.forward(self._inputs(1), torch.zeros_like(self._places), self._places)
-        gradients = read_gradients(model, output.detach(), self._targets)
-        run.backward(output, gradients.loss, again=False)
-        return sums
+        sums = estimated_drops(self.model, self._inputs(1), self._places[None], self._targets[None])
+        return [row[0] for row in sums]
 
     def without_each(self, layers: Int[Tensor, "n"], memories: Int[Tensor, "n"]) -> Completed:
         """Without each of these memories alone."""
@@ -173,15 +169,53 @@ class _Run:
         return Completed(-losses.loss.double().reshape(count, size).sum(1).cpu(), torch.tensor(left))
 
 
-def _largest(estimates: list[Tensor], count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Layer, memory and estimate of the memories with the largest estimates above 0, and of one at least."""
+def estimated_drops(
+    model: MemoryModel, inputs: Inputs, places: Int[Tensor, "row pos"], targets: Int[Tensor, "row pos"]
+) -> list[Float[Tensor, "row _memory"]]:
+    """For each layer, by how much the log-probability of some tokens of a text would drop without each memory, to first order."""
+    sums = [torch.zeros(len(places), count) for count in model.memories]
+
+    def observe(layer: int, part: Part, coefficients: Tensor, gradient: Tensor) -> None:
+        change, _ = position_sums(coefficients, gradient, sizes=False)
+        sums[layer][:, part.offset : part.offset + part.memories] = -change.float().cpu()
+
+    run = GradientPass(model, observe)
+    rows = torch.arange(len(places), device=model.device)[:, None].expand_as(places)
+    output = run.forward(inputs, rows.flatten(), places.flatten())
+    gradients = read_gradients(model, output.detach(), targets.flatten())
+    run.backward(output, gradients.loss, again=False)
+    return sums
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """f(model, batches) returns, for every memory, the sum over texts of the size of its estimated effect on their loss."""
+
+    bos: int | None
+
+    def __call__(self, model: MemoryModel, batches: list[SentenceBatch]) -> State:
+        """The sums in nats, and the number of tokens that are predicted."""
+        sums, count = torch.zeros(sum(model.memories), dtype=torch.float64), 0
+        for batch in batches:
+            size = batch.tokens.shape[1] - 1
+            for tokens in torch.from_numpy(batch.tokens).split(texts_at_once(model, size + 2)):
+                inputs = sentence_inputs(model, tokens.numpy(), self.bos)
+                places = torch.arange(-size - 1, -1, device=model.device).expand(len(tokens), -1)
+                drops = estimated_drops(model, inputs, places, tokens[:, 1:].to(model.device))
+                sums += torch.cat(drops, 1).double().abs().sum(0)
+                count += size * len(tokens)
+        return {"sum": sums, "count": torch.tensor(count)}
+
+
+def _largest(estimates: list[Tensor], spared: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Layer, memory, estimate and `spared` of those whose estimates are above 0 and exceed `spared` most, and of one at least."""
     every = torch.cat(estimates)
-    order = torch.argsort(every, descending=True, stable=True)[:count]
-    order = order[: max(1, int((every[order] > 0).sum()))]
+    order = torch.argsort(torch.where(every > 0, every - spared, -torch.inf), descending=True, stable=True)
+    order = order[: max(1, min(count, int((every > 0).sum())))]
     ends = torch.tensor(np.cumsum([len(row) for row in estimates]))
     layers = torch.searchsorted(ends, order, right=True)
     starts = torch.cat([torch.zeros(1, dtype=ends.dtype), ends])[layers]
-    return layers, order - starts, every[order]
+    return layers, order - starts, every[order], spared[order]
 
 
 def _sizes(alone: int, most: int) -> list[int]:
