@@ -226,7 +226,7 @@ class _Leaks:
         change = state["loss"][1:] - state["loss"][0]
         ends = mean_interval(change, state["change_square"][1:], count)
         changes: list[Change | None] = list(
-            zip((change / count).tolist(), *(end.tolist() for end in ends), strict=True)  # type: ignore[arg-type]
+            zip((change / count).tolist(), *(end.tolist() for end in ends), strict=True)
         )
         return {"loss": float(state["loss"][0]) / count, "prefixes": count, "together": changes[-1]}, changes
 
