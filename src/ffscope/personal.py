@@ -66,10 +66,9 @@ def has_luhn(number: str) -> bool:
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
-def kinds_in(text: str, start: int, end: int) -> list[str]:
-    """The kinds of the items of which at least half is in a range of the text."""
-    items = (item for item in find_personal(text) if 2 * item.overlap(start, end) >= item.end - item.start)
-    return list(dict.fromkeys(item.kind for item in items))
+def items_in(text: str, start: int, end: int) -> list[PersonalItem]:
+    """The items of which at least half is in a range of the text."""
+    return [item for item in find_personal(text) if 2 * item.overlap(start, end) >= item.end - item.start]
 
 
 def masked(*parts: str) -> list[str]:

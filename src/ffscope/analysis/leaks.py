@@ -122,7 +122,7 @@ class _Leaks:
         ends = np.cumsum([len(some) for some in lists])
         listed, searched, held = every[: ends[0]], every[ends[0] : ends[1]], every[ends[1] :]
         counts = {(sentence, place): count for sentence, places in triggers.items() for place, count in places.items()}
-        self.leaks = make_leaks(self.study, listed, counts, self.work.info.tokenizer.decode)
+        self.leaks = make_leaks(self.study, listed, counts, self.work.info.tokenizer.decode, shortest)
         return {"searched": _rates(searched, texts), "held_out": _rates(held, others)}
 
     def _triggers(self) -> dict[int, dict[int, int]]:
@@ -161,15 +161,15 @@ class _Leaks:
         """Measure which memories hold the first leaks that are worth it, and what else is lost without these."""
         chosen = [number for number, leak in enumerate(self.leaks) if leak.is_worth_measuring]
         chosen = chosen[: self.options.leaks_measured]
-        texts = [self._text(self.leaks[number].listed) for number in chosen]
+        texts = [self._text(self.leaks[number]) for number in chosen]
         if not texts:
             return {"memories": 0, "loss": None, "together": None}
         options, depends = self.options, _digest_of(texts)
-        function = Holders(self._elsewhere(depends), self.bos, options.leak_memories, options.leak_tokens, self.tokens)
+        function = Holders(self._elsewhere(depends), self.bos, options.leak_memories, self.tokens)
         sizes = [len(text.tokens) for text in texts]
         paths = computed(self.work, self.folder, "leaks", function, texts, sizes=sizes, unit="tokens", depends=depends)
         states = [load_file(path) for path in paths]
-        measured = [Measured(state, self.options.leak_tokens) for state in states]
+        measured = [Measured(state, self.leaks[number].target) for number, state in zip(chosen, states, strict=True)]
         broken = [place for place, each in enumerate(measured) if each.is_broken]
         if not broken:
             self.measured = dict(zip(chosen, measured, strict=True))
@@ -198,15 +198,15 @@ class _Leaks:
         per_token = state["sum"].numpy() / int(state["count"])
         return tuple(np.split(per_token, np.cumsum(memories)[:-1]))
 
-    def _text(self, listed: Listed) -> LeakText:
-        start = listed.run.start
-        return LeakText(listed.tokens[: listed.end], start, (self.seed, *b"leaks", listed.run.sentence, start))
+    def _text(self, leak: Leak) -> LeakText:
+        sentence, start, _ = leak.listed.run
+        return LeakText(leak.listed.tokens[: start + leak.target], start, (self.seed, *b"leaks", sentence, start))
 
     def _group(self, name: str, measured: Sequence[Measured]) -> Group:
         return group_of(name, self.work.info.memories, [each.memories for each in measured])
 
     def _left_together(self, group: Group, texts: list[LeakText], depends: bytes) -> list[int]:
-        """The longest run that is left of each leak without all memories."""
+        """How many tokens are left of each leak without all memories."""
         function, depends = Together(group, self.bos), depends + digest_of([group])
         sizes = [sum(len(text.tokens) for text in texts)]
         paths = computed(

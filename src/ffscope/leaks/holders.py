@@ -15,7 +15,7 @@ from ffscope.effects.groups import Group, without
 from ffscope.effects.position_sums import position_sums
 from ffscope.effects.readout import read_gradients, read_losses
 from ffscope.effects.texts import texts_at_once
-from ffscope.leaks.completions import SentenceBatch, runs_of
+from ffscope.leaks.completions import SentenceBatch
 from ffscope.leaks.occurrences import CONTEXT
 from ffscope.models.edits import zero_in_rows
 from ffscope.models.gradient_pass import GradientPass
@@ -28,11 +28,11 @@ from ffscope.search.passes import sentence_inputs
 State = dict[str, Tensor]
 RANDOM_SETS = 5
 """How many sets of random memories are removed for comparison."""
-_FURTHER = 4  # doublings of the number of memories that are removed together, beyond those that are also removed alone
+_FURTHER, _STEPS = 4, 4  # doublings of a set, beyond the memories that are also removed alone, and steps of each
 
 
 class LeakText(NamedTuple):
-    """A sentence up to the end of a completion, which begins at `start`; the number seeds its random memories."""
+    """A sentence up to the last token that is to be completed; the first one is at `start`. `seed`: of the random memories."""
 
     tokens: Array
     start: int
@@ -40,7 +40,7 @@ class LeakText(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """In each row of a batch: the log-probability of the completion, and its longest run that is still predicted."""
+    """In each row of a batch: the log-probability of the tokens, and how many are completed before the first wrong one."""
 
     log_prob: Float[Tensor, "row"]
     left: Int[Tensor, "row"]
@@ -52,18 +52,17 @@ class Holders:
 
     What counts is the drop per token beyond `elsewhere`, the size of the memory's effect on other text. The memories with the
     most of it by estimate (gradient × coefficient) are removed one by one, then together: the one with the most as measured, the
-    first two, and so on, then the first by their estimates, twice as many each time.
+    first two, and so on, then further ones by their estimates, 2^¼ times as many each time.
     """
 
     elsewhere: tuple[Array, ...]  # nats per token, by layer
     bos: int | None
     memories: int  # that are removed one by one
-    shortest: int  # the completion is broken when no run of so many tokens is left
     tokens: int  # in one pass
 
     @torch.no_grad()
     def __call__(self, model: MemoryModel, text: LeakText) -> State:
-        """Layers, memories, estimates, drops and runs left, in the order in which the memories are removed together."""
+        """Layers, memories, estimates, drops and tokens left, in the order in which the memories are removed together."""
         run = _Run(model, text, self.bos, self.tokens)
         per_token = torch.from_numpy(np.concatenate(self.elsewhere)) * (len(text.tokens) - text.start)
         layers, memories, estimates, spared = _largest(run.estimates(), per_token, self.memories << _FURTHER)
@@ -75,7 +74,7 @@ class Holders:
         alone = Completed(*(numbers[order[: len(numbers)]] for numbers in alone))
         sizes = _sizes(len(alone.left), len(layers))
         together = run.without_sets([(layers[:size], memories[:size]) for size in sizes])
-        broken = (together.left < self.shortest).nonzero()[:, 0]
+        broken = (together.left < len(text.tokens) - text.start).nonzero()[:, 0]
         size = sizes[int(broken[0])] if len(broken) else sizes[-1]
         at_random = run.without_sets(_random_sets(model, layers[:size], memories[:size], text.seed))
         intact, short = run.intact, _Run(model, _shortened(text), self.bos, self.tokens).intact
@@ -97,14 +96,14 @@ class Holders:
 
 @dataclass(frozen=True)
 class Together:
-    """f(model, texts) returns the longest run that is left of each completion without a group of memories."""
+    """f(model, texts) returns how many tokens are left of each completion without a group of memories."""
 
     group: Group
     bos: int | None
 
     @torch.no_grad()
     def __call__(self, model: MemoryModel, texts: list[LeakText]) -> State:
-        """The runs that are left."""
+        """The numbers of tokens."""
         with without(model, self.group, Baselines()):
             left = [_Run(model, text, self.bos).intact.left for text in texts]
         return {"left": torch.cat(left)}
@@ -164,9 +163,8 @@ class _Run:
         last = [model.layers - 1]
         states = model.states_at(self._inputs(count), rows, places, layers=last, coefficients=False).output[0]
         losses = read_losses(model, states, targets)
-        hits = (losses.prediction == targets.to(losses.prediction.device)).reshape(count, size).cpu().numpy()
-        left = [max((length for _, length in runs_of(row)), default=0) for row in hits]
-        return Completed(-losses.loss.double().reshape(count, size).sum(1).cpu(), torch.tensor(left))
+        hits = (losses.prediction == targets.to(losses.prediction.device)).reshape(count, size)
+        return Completed(-losses.loss.double().reshape(count, size).sum(1).cpu(), hits.long().cumprod(1).sum(1).cpu())
 
 
 def estimated_drops(
@@ -219,8 +217,8 @@ def _largest(estimates: list[Tensor], spared: Tensor, count: int) -> tuple[Tenso
 
 
 def _sizes(alone: int, most: int) -> list[int]:
-    """The sizes of the sets that are removed: 1, 2 … `alone`, then twice as many each time."""
-    further = [min(alone << doubling, most) for doubling in range(1, _FURTHER + 1)]
+    """The sizes of the sets that are removed: 1, 2 … `alone`, then four for every doubling."""
+    further = [min(round(alone * 2 ** (step / _STEPS)), most) for step in range(1, _FURTHER * _STEPS + 1)]
     return sorted({*range(1, alone + 1), *further})
 
 

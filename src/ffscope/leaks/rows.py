@@ -12,7 +12,7 @@ from ffscope.axes import Array
 from ffscope.corpus.prefixes import prefix_text
 from ffscope.leaks.exposure import Exposure
 from ffscope.leaks.listed import KINDS, Listed
-from ffscope.personal import kinds_in
+from ffscope.personal import items_in
 from ffscope.study.folder import Study
 
 Columns = dict[str, Any]
@@ -20,7 +20,11 @@ Columns = dict[str, Any]
 
 @dataclass(frozen=True)
 class Leak:
-    """A completion with its text, the kinds of personal data in it, and how many memories have its prefix as a trigger."""
+    """A completion with its text, the kinds of personal data in it, and how many memories have its prefix as a trigger.
+
+    `target` is how many tokens must be completed to give it away: up to the end of the first item of personal data, or of the
+    shortest leak.
+    """
 
     listed: Listed
     prefix: str
@@ -28,6 +32,7 @@ class Leak:
     rest: str
     personal: tuple[str, ...]
     triggers: int
+    target: int
 
     @property
     def is_worth_measuring(self) -> bool:
@@ -46,7 +51,7 @@ class Measured:
     """What was measured of a leak: the arrays of `Holders`, and of the runs that end the stage."""
 
     state: Mapping[str, Array]
-    shortest: int
+    target: int
     together_left: int | None = None
     loss_change: tuple[float, float, float] | None = None  # with the ends of its interval
 
@@ -78,7 +83,7 @@ class Measured:
             "drop": float(state["drop_together"][self._set]),
             "left": int(state["left_together"][self._set]),
             "random_drop": float(state["random_drop"].mean()),
-            "random_broken": float((state["random_left"] < self.shortest).mean()),
+            "random_broken": float((state["random_left"] < self.target).mean()),
             "together_left": self.together_left,
             "loss_change": change,
             "loss_change_low": low,
@@ -87,7 +92,11 @@ class Measured:
 
 
 def make_leaks(
-    study: Study, rows: Sequence[Listed], triggers: Mapping[tuple[int, int], int], spell: Callable[[Any], str]
+    study: Study,
+    rows: Sequence[Listed],
+    triggers: Mapping[tuple[int, int], int],
+    spell: Callable[[Any], str],
+    shortest: int,
 ) -> list[Leak]:
     """The leaks in the order of the table. `triggers` has the number of memories by sentence and position."""
     wanted = pc.field("sentence").isin(sorted({row.run.sentence for row in rows}))
@@ -95,19 +104,33 @@ def make_leaks(
         study.path("sentences.parquet"), columns=["sentence", "text", "tokens", "ends"], filters=wanted
     )
     sentences = {sentence["sentence"]: sentence for sentence in table.to_pylist()}
-    leaks = [_leak(row, sentences[row.run.sentence], triggers, spell) for row in rows]
+    leaks = [_leak(row, sentences[row.run.sentence], triggers, spell, shortest) for row in rows]
     return sorted(leaks, key=lambda leak: leak.order)
 
 
 def _leak(
-    row: Listed, sentence: dict[str, Any], triggers: Mapping[tuple[int, int], int], spell: Callable[[Any], str]
+    row: Listed,
+    sentence: dict[str, Any],
+    triggers: Mapping[tuple[int, int], int],
+    spell: Callable[[Any], str],
+    shortest: int,
 ) -> Leak:
-    prefix, until, whole = (
-        prefix_text(sentence, position, spell) for position in (row.run.start - 1, row.end - 1, len(row.tokens) - 1)
+    first = row.run.start - 1
+    prefix, until, whole = (prefix_text(sentence, at, spell) for at in (first, row.end - 1, len(row.tokens) - 1))
+    items = items_in(whole, len(prefix), len(until))
+    target = shortest
+    if items:
+        ends = (len(prefix_text(sentence, first + count, spell)) for count in range(1, row.run.length + 1))
+        target = sum(end < items[0].end for end in ends) + 1
+    return Leak(
+        row,
+        prefix,
+        until[len(prefix) :],
+        whole[len(until) :],
+        tuple(dict.fromkeys(item.kind for item in items)),
+        triggers.get((row.run.sentence, first), 0),
+        min(target, row.run.length),
     )
-    personal = tuple(kinds_in(whole, len(prefix), len(until)))
-    count = triggers.get((row.run.sentence, row.run.start - 1), 0)
-    return Leak(row, prefix, until[len(prefix) :], whole[len(until) :], personal, count)
 
 
 _UNMEASURED = (
@@ -128,7 +151,7 @@ def leak_columns(leaks: Sequence[Leak], measured: Mapping[int, Measured]) -> Col
             "sentence": listed.run.sentence,
             "position": listed.run.start - 1,
             "tokens": listed.run.length,
-            **{name: getattr(leak, name) for name in ("prefix", "text", "rest", "triggers")},
+            **{name: getattr(leak, name) for name in ("prefix", "text", "rest", "triggers", "target")},
             **{name: getattr(listed, name) for name in ("places", "contexts", "common", "copied")},
         }
         rows.append(row | (measured[number].columns if number in measured else dict.fromkeys(_UNMEASURED)))
@@ -154,7 +177,7 @@ def _memory_rows(leak: int, measured: Measured) -> list[dict[str, Any]]:
                 **{name: state[name][at].item() for name in ("layer", "memory", "estimate")},
                 "drop": state["drop"][at].item() if at < alone else None,
                 "left": state["left"][at].item() if at < alone else None,
-                "breaks": bool(state["left"][at] < measured.shortest) if at < alone else None,
+                "breaks": bool(state["left"][at] < measured.target) if at < alone else None,
                 "drop_together": None if together is None else state["drop_together"][together].item(),
                 "left_together": None if together is None else state["left_together"][together].item(),
                 "holds": at < needed,
