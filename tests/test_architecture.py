@@ -32,6 +32,7 @@ LAYERS = [
         "html",
         "memory_name",
         "panics",
+        "personal",
         "progress",
         "tokens",
         "trace_types",
@@ -43,7 +44,7 @@ LAYERS = [
     {"models"},
     {"search"},
     {"engines"},
-    {"comparison", "effects", "memory_types", "patterns", "pruning", "translators"},
+    {"comparison", "effects", "leaks", "memory_types", "patterns", "pruning", "translators"},
     {"queries"},
     {"annotating", "labelling"},
     {"analysis", "report"},
@@ -56,7 +57,7 @@ LAYERS = [
 LEAVES = {"models.lenses", "patterns.pattern", "queries.disk_set", "queries.labeller_answers", "queries.annotations"}
 # Packages that compute; all others work without torch.
 TORCH = {
-    *("analysis", "comparison", "effects", "engines", "live", "memory_types", "models", "pruning", "search"),
+    *("analysis", "comparison", "effects", "engines", "leaks", "live", "memory_types", "models", "pruning", "search"),
     "translators",
 }
 TORCH_MODULES = {"patterns.embed_words", "web.model_threads"}

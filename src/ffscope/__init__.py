@@ -26,6 +26,7 @@ from ffscope.memory_name import Memory
 if TYPE_CHECKING:
     from ffscope.differences import diff
     from ffscope.engines import start_engine
+    from ffscope.leaks.exposure import Exposure, exposure
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
@@ -46,6 +47,7 @@ __all__ = [
     "CorpusOptions",
     "EngineError",
     "EngineOptions",
+    "Exposure",
     "FfscopeError",
     "Finding",
     "InputError",
@@ -66,6 +68,7 @@ __all__ = [
     "analyse",
     "check",
     "diff",
+    "exposure",
     "learn_lenses",
     "load",
     "memory_page",
@@ -93,6 +96,8 @@ _LAZY = {
     "analyse": "ffscope.pipeline",
     "learn_lenses": "ffscope.pipeline",
     "diff": "ffscope.differences",
+    "exposure": "ffscope.leaks.exposure",
+    "Exposure": "ffscope.leaks.exposure",
     "prune": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",
