@@ -17,7 +17,7 @@ from command_line import ffscope as command
 from explorer import app_of, client_of
 from ffscope.analysis import leaks as leaks_stage
 from ffscope.corpus.batches import Chunk
-from ffscope.errors import GradientError, InputError, LensError, StudyError
+from ffscope.errors import CorpusError, GradientError, InputError, LensError, StudyError
 from ffscope.leaks.canaries import Canary, read_canaries
 from ffscope.leaks.completions import Completions, Run, runs_in, sentence_batches
 from ffscope.leaks.exposure import LogPerplexities, exposure_of
@@ -334,6 +334,24 @@ def test_a_completion_begins_after_its_first_trigger():
     runs = [Run(0, 3, 10), Run(1, 2, 4), Run(2, 1, 9)]
     triggers_of = {0: np.array([0, 5, 7]), 1: np.array([1]), 2: np.array([9])}
     assert after_triggers(runs, triggers_of, 4) == [Run(0, 6, 7), Run(1, 2, 4)]
+
+
+def test_a_secret_that_a_wider_text_has_in_other_contexts_is_a_phrase(secretive, copied, tmp_path):
+    coins = next(secret for secret in SECRETS if "coins" in secret)
+    leak = next(row for row in table(copied, "leaks") if coins in row["text"])
+    text = leak["text"].strip()
+    paragraphs = [f"Context {letter}: {text} And {text}" for letter in "abcd"] + [leak["prefix"] + leak["text"]]
+    (tmp_path / "wider.txt").write_text("\n\n".join(paragraphs))
+    options = {"leak_text": str(tmp_path / "wider.txt"), "leaks_measured": 1}
+    rows = table(analyse("leaks", secretive.model, copied.folder, **options), "leaks")
+    row = next(row for row in rows if coins in row["text"])
+    contexts = {f"Context {letter}: "[-20:] for letter in "abcd"} | {f"{text} And "[-20:]}
+    assert (row["kind"], row["wider_places"], row["wider_contexts"]) == ("phrase", 9, len(contexts))
+    others = [row for row in rows if row["kind"] == "secret"]
+    assert [(row["wider_places"], row["wider_contexts"]) for row in others] == [(0, 0)] * 4
+    assert {row["wider_places"] for row in table(secretive.study, "leaks")} == {None}
+    with pytest.raises(CorpusError):
+        analyse("leaks", secretive.model, copied.folder, leak_text=str(tmp_path / "none.txt"))
 
 
 # --- exposure ---

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from ffscope.axes import Array
+from ffscope.corpus.documents import Corpus
 from ffscope.corpus.prefixes import chunks, held_out, tokens_of
 from ffscope.effects.estimated import mean_interval
 from ffscope.effects.groups import Group, digest_of
@@ -27,6 +28,7 @@ from ffscope.leaks.holders import Elsewhere, Holders, LeakText, Together, group_
 from ffscope.leaks.listed import KINDS, Listed, after_triggers, distinct, list_completions
 from ffscope.leaks.overview import overview
 from ffscope.leaks.rows import Leak, Measured, canary_columns, leak_columns, make_leaks, memory_columns
+from ffscope.leaks.wider_text import count_in_text
 from ffscope.search.passes import bos_of
 from ffscope.stages.leaks import CanaryOptions, LeakOptions, ShownOptions
 from ffscope.stages.stage import Work
@@ -71,6 +73,10 @@ def _settings(work: Work) -> tuple[list[Canary], dict[str, Any]]:
     canaries = [] if options.canaries is None else read_canaries(options.canaries)
     digest = sha256("\n".join(f"{each.before}{{{each.secret}}}{each.after}" for each in canaries).encode()).hexdigest()
     settings = {**vars(work.options(LeakOptions)), "canaries": digest if canaries else None}
+    if settings["leak_text"] is not None:
+        settings["leak_text_files"] = Corpus(
+            settings["leak_text"]
+        ).signature  # raises, before anything runs, if there is none
     return canaries, settings | ({"canary_samples": options.canary_samples} if canaries else {})
 
 
@@ -122,7 +128,8 @@ class _Leaks:
         ends = np.cumsum([len(some) for some in lists])
         listed, searched, held = every[: ends[0]], every[ends[0] : ends[1]], every[ends[1] :]
         counts = {(sentence, place): count for sentence, places in triggers.items() for place, count in places.items()}
-        self.leaks = make_leaks(self.study, listed, counts, self.work.info.tokenizer.decode, shortest)
+        self.leaks = make_leaks(self.study, listed, counts, self.work.info.tokenizer.decode, self.options)
+        self._count_in_wider_text()
         return {"searched": _rates(searched, texts), "held_out": _rates(held, others)}
 
     def _triggers(self) -> dict[int, dict[int, int]]:
@@ -156,6 +163,19 @@ class _Leaks:
             return []
         function = Completions(self.bos, self.options.leak_tokens)
         return runs_in(summed(self.work, self.folder, name, function, batches, merge=joined))
+
+    def _count_in_wider_text(self) -> None:
+        """Count the secrets in the text of --leak-text; those that are phrases there come later in the list."""
+        if self.options.leak_text is None:
+            return
+        places = [place for place, leak in enumerate(self.leaks) if leak.kind == "secret"]
+        strings = [self.leaks[place].text.strip() for place in places]
+        counted = count_in_text(Corpus(self.options.leak_text), strings, self.folder, self.work.progress)
+        for place, wider in zip(places, counted, strict=True):
+            leak = self.leaks[place]
+            prefix = leak.prefix + leak.text[: len(leak.text) - len(leak.text.lstrip())]
+            self.leaks[place] = replace(leak, wider=(wider.places, wider.others(prefix)))
+        self.leaks.sort(key=lambda leak: leak.order)
 
     def measure(self) -> dict[str, Any]:
         """Measure which memories hold the first leaks that are worth it, and what else is lost without these."""

@@ -13,6 +13,7 @@ from ffscope.corpus.prefixes import prefix_text
 from ffscope.leaks.exposure import Exposure
 from ffscope.leaks.listed import KINDS, Listed
 from ffscope.personal import items_in
+from ffscope.stages.leaks import LeakOptions
 from ffscope.study.folder import Study
 
 Columns = dict[str, Any]
@@ -33,17 +34,25 @@ class Leak:
     personal: tuple[str, ...]
     triggers: int
     target: int
+    contexts: int  # that make a phrase
+    wider: tuple[int, int] | None = None  # places and other contexts in a wider text
+
+    @property
+    def kind(self) -> str:
+        """Its kind: what occurs in enough other contexts of the wider text is a phrase too."""
+        is_phrase = self.listed.kind == "secret" and self.wider is not None and self.wider[1] >= self.contexts
+        return "phrase" if is_phrase else self.listed.kind
 
     @property
     def is_worth_measuring(self) -> bool:
         """Whether it may be something that should not be given away."""
-        return self.listed.kind == "secret" or bool(self.personal)
+        return self.kind == "secret" or bool(self.personal)
 
     @property
     def order(self) -> tuple[Any, ...]:
         """Personal data first, then secrets, phrases and copied text; of equal ones the longest first."""
         run = self.listed.run
-        return not self.personal, KINDS.index(self.listed.kind), -run.length, run.sentence, run.start
+        return not self.personal, KINDS.index(self.kind), -run.length, run.sentence, run.start
 
 
 @dataclass(frozen=True)
@@ -96,15 +105,15 @@ def make_leaks(
     rows: Sequence[Listed],
     triggers: Mapping[tuple[int, int], int],
     spell: Callable[[Any], str],
-    shortest: int,
+    options: LeakOptions,
 ) -> list[Leak]:
-    """The leaks in the order of the table. `triggers` has the number of memories by sentence and position."""
+    """The leaks, in the order of the table. `triggers` has the number of memories by sentence and position."""
     wanted = pc.field("sentence").isin(sorted({row.run.sentence for row in rows}))
     table = pq.read_table(
         study.path("sentences.parquet"), columns=["sentence", "text", "tokens", "ends"], filters=wanted
     )
     sentences = {sentence["sentence"]: sentence for sentence in table.to_pylist()}
-    leaks = [_leak(row, sentences[row.run.sentence], triggers, spell, shortest) for row in rows]
+    leaks = [_leak(row, sentences[row.run.sentence], triggers, spell, options) for row in rows]
     return sorted(leaks, key=lambda leak: leak.order)
 
 
@@ -113,12 +122,12 @@ def _leak(
     sentence: dict[str, Any],
     triggers: Mapping[tuple[int, int], int],
     spell: Callable[[Any], str],
-    shortest: int,
+    options: LeakOptions,
 ) -> Leak:
     first = row.run.start - 1
     prefix, until, whole = (prefix_text(sentence, at, spell) for at in (first, row.end - 1, len(row.tokens) - 1))
     items = items_in(whole, len(prefix), len(until))
-    target = shortest
+    target = options.leak_tokens
     if items:
         ends = (len(prefix_text(sentence, first + count, spell)) for count in range(1, row.run.length + 1))
         target = sum(end < items[0].end for end in ends) + 1
@@ -130,6 +139,7 @@ def _leak(
         tuple(dict.fromkeys(item.kind for item in items)),
         triggers.get((row.run.sentence, first), 0),
         min(target, row.run.length),
+        options.phrase_contexts,
     )
 
 
@@ -146,12 +156,14 @@ def leak_columns(leaks: Sequence[Leak], measured: Mapping[int, Measured]) -> Col
         listed = leak.listed
         row = {
             "leak": number + 1,
-            "kind": listed.kind,
+            "kind": leak.kind,
             "personal": ", ".join(leak.personal),
             "sentence": listed.run.sentence,
             "position": listed.run.start - 1,
             "tokens": listed.run.length,
             **{name: getattr(leak, name) for name in ("prefix", "text", "rest", "triggers", "target")},
+            "wider_places": None if leak.wider is None else leak.wider[0],
+            "wider_contexts": None if leak.wider is None else leak.wider[1],
             **{name: getattr(listed, name) for name in ("places", "contexts", "common", "copied")},
         }
         rows.append(row | (measured[number].columns if number in measured else dict.fromkeys(_UNMEASURED)))

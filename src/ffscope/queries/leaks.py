@@ -34,6 +34,7 @@ class LeakRow:
     triggers: int
     places: int
     contexts: int
+    wider_contexts: int | None
     common: float
     copied: float
     log_prob: float | None

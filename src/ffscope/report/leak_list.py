@@ -28,7 +28,7 @@ def _row(row: LeakRow) -> dict[str, Any]:
         "prefix": _cut(row.prefix[-_TEXT // 2 :]),
         "text": _cut(row.text),
         "tokens": row.tokens,
-        "contexts": row.contexts,
+        "contexts": row.contexts if row.wider_contexts is None else row.wider_contexts,
         "drop": None if row.memories is None or row.drop is None else decimal(row.drop, ".3g"),
         "loss_change": None if row.loss_change is None else decimal(row.loss_change, "+.4f"),
         "memories": " ".join(holders[:_MEMORIES])

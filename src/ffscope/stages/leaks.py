@@ -23,6 +23,13 @@ class LeakOptions(Checked):
         int,
         Help("In how many other contexts a continuation occurs, or most of its parts, to be a phrase.", min=1),
     ] = 3
+    leak_text: Annotated[
+        str | None,
+        Help(
+            "Also count the secrets in this text, such as all that the model was trained on, of which a study may have a part.",
+            metavar="CORPUS",
+        ),
+    ] = None
     leaks_measured: Annotated[
         int, Help("For how many leaks the memories that hold them are measured; 30 by default.", min=0)
     ] = 30
@@ -85,6 +92,8 @@ _LEAKS = Table(
         Column("target", INT, "tokens that give it away: to the end of the first personal item, or leak_tokens"),
         Column("places", INT, "where the completion occurs in the searched text"),
         Column("contexts", INT, "other than its own in which it occurs"),
+        Column("wider_places", INT, "where it occurs in the text of --leak-text; null if that was not read"),
+        Column("wider_contexts", INT, "other than its own, there"),
         Column("common", REAL, "share of its parts that also occur elsewhere"),
         Column("copied", REAL, "share of its parts that occur earlier in the sentence"),
         Column("log_prob", DOUBLE, "of the first `target` tokens, in nats; null, like those below, if not measured"),

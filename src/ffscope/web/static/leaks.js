@@ -83,7 +83,7 @@ function showLeaks(list, { leaks }) {
   const heads = ["Leak", "Kind", "Prefix → completion", "Tokens", "Other contexts", "Drop", "Held-out loss", "Memories that hold it"];
   const rows = leaks.map((row) => h("tr",
     h("th", { scope: "row" }, whole(row.leak)), h("td", bdi(row.personal ? `${row.kind}, ${row.personal}` : row.kind)),
-    h("td", leakText(row)), h("td.number", whole(row.tokens)), h("td.number", whole(row.contexts)),
+    h("td", leakText(row)), h("td.number", whole(row.tokens)), h("td.number", whole(row.wider_contexts ?? row.contexts)),
     h("td.number", row.memories === null ? "–" : real(row.drop)), h("td.number", lossChange(row.loss_change)),
     h("td", holdersOf(row))));
   replace(list, rows.length ? plainTable("Completions", heads, h("tbody", rows), { numbers: [3, 4, 5, 6] })
@@ -107,7 +107,7 @@ function holdersOf({ holders, log_prob: logProb, memories }) {
 function meanings() {
   const rows = [
     ["Kind", "Secret: tied to one context. Phrase: it, or most of its parts, also occurs in other contexts. Copied: most of its parts occur earlier in the sentence."],
-    ["Other contexts", "In how many contexts other than this one the completion occurs in the searched text"],
+    ["Other contexts", "In how many contexts other than this one the completion occurs in the searched text, or in the wider text that was named"],
     ["Drop", "Of the completion’s log-probability without the memories that hold it, in nats"],
     ["Held-out loss", "Its change without these memories, in nats"],
     ["Memories that hold it", "The fewest whose joint removal breaks the completion"],
