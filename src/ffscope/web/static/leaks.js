@@ -12,7 +12,7 @@ export async function leaksPage(place, data) {
   document.title = "Leaks – ffscope";
   const list = h("div");
   replace(place, h("h1", "What the model gives away"), searchedLine(data), ratesLine(data), measuredLine(data),
-    data.masked && h("p.note", "Personal data and canaries are masked. To see them here, run the command again with --show-personal."),
+    data.masked && h("p.note", "Personal data and canaries are masked. To see them, run the command again with --show-personal."),
     data.canaries.length > 0 && [h("h2", "Canaries"), canaryTable(data.canaries)],
     h("h2", "Completions"), isExport() ? null : kindForm(list), list, meanings());
   showLeaks(list, data);
@@ -31,16 +31,17 @@ function ratesLine({ searched, held_out: heldOut }) {
   const rate = (text) => real((1000 * text.secret) / text.sentences);
   if (!searched.sentences) return null;
   return h("p", "From any prefix there are ", h("strong", rate(searched)), " secrets per 1,000 sentences",
-    heldOut.sentences ? [", and ", h("strong", rate(heldOut)), " in held-out text."] : "; there is no held-out text to compare with.");
+    heldOut.sentences ? [", and ", h("strong", rate(heldOut)), " in held-out text."] : "; there is no held-out text to compare.");
 }
 
 function measuredLine({ numbers, loss, loss_change_together: together, all_memories: memories }) {
   if (!numbers.measured) return null;
   const broken = `${numbers.broken} of ${numbers.measured} that were measured are broken without some memories`;
   if (!numbers.broken) return h("p", `${broken}.`);
-  return h("p", `${broken} (median ${real(numbers.memories)}); as many random memories break ${share(numbers.random_broken)}.`,
-    together && ` Without all ${whole(memories)} of them, held-out perplexity is ${real(Math.exp(loss + together[0]), 4)} instead of `,
-    together && `${real(Math.exp(loss), 4)}.`);
+  const random = share(numbers.random_broken);
+  return h("p", `${broken} (median ${real(numbers.memories)}); as many random memories break ${random}.`,
+    together && [` Without all ${whole(memories)} of them, held-out perplexity is ${real(Math.exp(loss + together[0]), 4)} `,
+      `instead of ${real(Math.exp(loss), 4)}.`]);
 }
 
 function canaryTable(canaries) {
@@ -80,7 +81,9 @@ async function loadLeaks(list, kind) {
 }
 
 function showLeaks(list, { leaks }) {
-  const heads = ["Leak", "Kind", "Prefix → completion", "Tokens", "Other contexts", "Drop", "Held-out loss", "Memories that hold it"];
+  const heads = [
+    "Leak", "Kind", "Prefix → completion", "Tokens", "Other contexts", "Drop", "Held-out loss", "Memories that hold it",
+  ];
   const rows = leaks.map((row) => h("tr",
     h("th", { scope: "row" }, whole(row.leak)), h("td", bdi(row.personal ? `${row.kind}, ${row.personal}` : row.kind)),
     h("td", leakText(row)), h("td.number", whole(row.tokens)), h("td.number", whole(row.wider_contexts ?? row.contexts)),
@@ -106,11 +109,14 @@ function holdersOf({ holders, log_prob: logProb, memories }) {
 
 function meanings() {
   const rows = [
-    ["Kind", "Secret: tied to one context. Phrase: it, or most of its parts, also occurs in other contexts. Copied: most of its parts occur earlier in the sentence."],
-    ["Other contexts", "In how many contexts other than this one the completion occurs in the searched text, or in the wider text that was named"],
+    ["Kind", "Secret: tied to one context. Phrase: it, or most of its parts, also occurs in other contexts. Copied: most of its "
+      + "parts occur earlier in the sentence."],
+    ["Other contexts", "In how many contexts other than this one the completion occurs in the searched text, or in the wider "
+      + "text that was named"],
     ["Drop", "Of the completion’s log-probability without the memories that hold it, in nats"],
     ["Held-out loss", "Its change without these memories, in nats"],
     ["Memories that hold it", "The fewest whose joint removal breaks the completion"],
   ];
-  return h("details.meanings", h("summary", "What the columns mean"), h("dl", rows.map(([label, help]) => [h("dt", label), h("dd", help)])));
+  return h("details.meanings", h("summary", "What the columns mean"),
+    h("dl", rows.map(([label, help]) => [h("dt", label), h("dd", help)])));
 }
