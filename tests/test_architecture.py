@@ -33,6 +33,7 @@ LAYERS = [
         "html",
         "memory_name",
         "panics",
+        "personal",
         "progress",
         "tokens",
         "trace_types",
@@ -44,7 +45,7 @@ LAYERS = [
     {"models"},
     {"search"},
     {"engines"},
-    {"comparison", "editing", "effects", "memory_types", "patterns", "pruning", "translators"},
+    {"comparison", "editing", "effects", "leaks", "memory_types", "patterns", "pruning", "translators"},
     {"queries"},
     {"annotating", "labelling"},
     {"analysis", "report"},
@@ -57,8 +58,8 @@ LAYERS = [
 LEAVES = {"models.lenses", "patterns.pattern", "queries.disk_set", "queries.labeller_answers", "queries.annotations"}
 # Packages that compute; all others work without torch.
 TORCH = {
-    *("analysis", "comparison", "editing", "effects", "engines", "live", "memory_types", "models", "pruning", "search"),
-    "translators",
+    *("analysis", "comparison", "editing", "effects", "engines", "leaks", "live"),
+    *("memory_types", "models", "pruning", "search", "translators"),
 }
 TORCH_MODULES = {"patterns.embed_words", "web.model_threads"}
 SQL = re.compile(r"\b(SELECT\s|INSERT\s|CREATE (TABLE|VIEW|TRIGGER)|DELETE FROM|PRAGMA\s|UPDATE \w+ SET|LEFT JOIN)")

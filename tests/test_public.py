@@ -58,15 +58,15 @@ def test_a_text_and_an_existing_folder_are_not_from_the_hub(tmp_path, monkeypatc
 @pytest.fixture(scope="module")
 def secret(explored, tmp_path_factory):
     """A study whose sources are all in a private folder, which its stages mention."""
-    folder = tmp_path_factory.mktemp("secret")
+    folder = tmp_path_factory.mktemp("undisclosed")
     copy = copy_of(explored, folder)
     manifest = json.loads((copy.folder / "study.json").read_text())
     manifest["model"]["source"] = str(folder / "model")
     manifest["corpus"]["source"] = manifest["settings"]["corpus"] = str(folder / "mails.jsonl")
-    manifest["settings"]["held_out"] = "../secret/held.jsonl"
+    manifest["settings"]["held_out"] = "../undisclosed/held.jsonl"
     manifest["settings"]["corpus_files"] = [str(folder / "mails.jsonl")]
     manifest["stages"]["patterns"]["encoder_asked"] = str(folder / "encoder")
-    labels = {"done": True, "seconds": 1.0, "tokens_per_second": None, "endpoint": "http://secret.internal/v1"}
+    labels = {"done": True, "seconds": 1.0, "tokens_per_second": None, "endpoint": "http://undisclosed.internal/v1"}
     manifest["stages"]["labels"] = {**labels, "model": str(folder / "llama")}
     manifest["stages"]["mutation"] = {"done": False, "why": f"{folder / 'model'}/config.json is not there."}
     (copy.folder / "study.json").write_text(json.dumps(manifest))
@@ -77,7 +77,7 @@ def secret(explored, tmp_path_factory):
 
 def hides_paths(text, folder):
     assert str(folder.parent) not in text
-    assert "secret" not in text
+    assert "undisclosed" not in text
 
 
 def test_the_report_shows_only_names(secret):

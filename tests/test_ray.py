@@ -121,6 +121,16 @@ def test_pruning_is_the_local_one(on_ray, models, local, tmp_path):
         same_tables(analyse("prune", running, studies[1], **options), alone)
 
 
+def test_leaks_are_the_local_ones(on_ray, models, local, tmp_path):
+    from ffscope import load
+
+    options = {"leak_tokens": 2, "leaks_measured": 3, "leak_memories": 4, "leak_prefixes": 100}
+    studies = [shutil.copytree(local["llama"].folder, tmp_path / name) for name in ("local", "ray")]
+    alone = analyse("leaks", load(str(models / "llama")), studies[0], **options)
+    with engine(models / "llama", workers=2) as running:
+        same_tables(analyse("leaks", running, studies[1], **options), alone)
+
+
 def worker_processes():
     """The processes of the workers of this process's cluster."""
     children = psutil.Process().children(recursive=True)

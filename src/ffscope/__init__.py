@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ffscope.editing.undo import undo
     from ffscope.editing.written import edit
     from ffscope.engines import start_engine
+    from ffscope.leaks.exposure import Exposure, exposure
     from ffscope.models.check import Finding, check
     from ffscope.models.loading import load, read
     from ffscope.models.memory_model import MemoryModel, Trace
@@ -51,6 +52,7 @@ __all__ = [
     "Edited",
     "EngineError",
     "EngineOptions",
+    "Exposure",
     "FfscopeError",
     "Finding",
     "InputError",
@@ -73,6 +75,7 @@ __all__ = [
     "check",
     "diff",
     "edit",
+    "exposure",
     "learn_lenses",
     "load",
     "memory_page",
@@ -107,6 +110,8 @@ _LAZY = {
     "analyse": "ffscope.pipeline",
     "learn_lenses": "ffscope.pipeline",
     "diff": "ffscope.differences",
+    "exposure": "ffscope.leaks.exposure",
+    "Exposure": "ffscope.leaks.exposure",
     "prune": "ffscope.pipeline",
     "run": "ffscope.pipeline",
     "triggers": "ffscope.pipeline",

@@ -146,3 +146,13 @@ def set_where(chosen: Bool[Tensor, "memory"], coefficients: Float[Tensor, "memor
         return torch.where(chosen[memories].to(before.device), coefficients[memories].to(before), before)
 
     return change
+
+
+def zero_in_rows(chosen: Bool[Tensor, "row memory"]) -> Reader:
+    """A reader that sets the coefficients of some memories of a layer to 0 in each row of a batch, at every position."""
+
+    def change(part: Part, before: Tensor, _past: int) -> Tensor | None:
+        here = chosen[:, part.offset : part.offset + part.memories]
+        return before.masked_fill(here[:, None].to(before.device), 0) if here.any() else None
+
+    return change

@@ -32,6 +32,12 @@ _DERIVED = {
             CASE WHEN count(DISTINCT kind) = 2 THEN 'both' ELSE min(kind) END AS kind
         FROM patterns WHERE annotator = 'machine' GROUP BY layer, memory""",
     ),
+    # How many leaks need a memory, and the largest drop that it alone causes.
+    "leaking": (
+        ("leak_memories",),
+        """SELECT layer, memory, count(*) FILTER (holds) AS leaks, max("drop") AS "drop"
+        FROM leak_memories GROUP BY layer, memory""",
+    ),
     # Lower-case sentences up to the end of their last trigger; whole ones if the tokenizer gives no offsets.
     "lowered": (
         ("triggers", "sentences"),

@@ -21,6 +21,7 @@ _SOURCES: tuple[tuple[tuple[str, ...], str, bool], ...] = (
     (("stages", "labels"), "model", True),
     (("stages", "diff", "base"), "source", True),
     (("stages", "diff", "base"), "study", False),
+    (("stages", "leaks", "options"), "leak_text", False),
 )
 
 

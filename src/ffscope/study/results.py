@@ -99,6 +99,10 @@ class Results:
         """The types of memories by published definitions."""
         return self.table("types", memory)
 
+    def leaks(self) -> pa.Table:
+        """Text that the model completes word for word, unmasked; "leak_memories" and "canaries" are tables too."""
+        return self.table("leaks")
+
     def annotations(self) -> list[Annotation]:
         """The patterns that people wrote: the latest of each person for each memory."""
         return read(self.study)

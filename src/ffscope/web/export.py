@@ -24,12 +24,14 @@ from ffscope.web.missing_stages import MissingStage
 from ffscope.web.open_study import read_summary
 from ffscope.web.pages.diff import diff_response
 from ffscope.web.pages.layer import layer_response
+from ffscope.web.pages.leaks import leaks_response
 from ffscope.web.pages.memory import memory_response
 from ffscope.web.pages.overview import overview_response
 from ffscope.web.pages.search import search_index_response
 from ffscope.web.responses import STATIC, STYLES, document
 
 _PREDICTIVE = 100  # the report shows as many
+_LEAKS = 1000
 # file: allows scripts next to the page; 'self' matches nothing when pages are opened as files.
 _CSP = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'"
@@ -106,6 +108,8 @@ def _pages(tables: Tables, memories: list[Memory]) -> Iterator[Page]:
     yield "search", "search", lambda: search_index_response(tables)
     if tables.study.has("diff"):
         yield "diff", "diff", lambda: diff_response(tables)
+    if tables.study.has("leaks"):
+        yield "leaks", "leaks", lambda: leaks_response(tables, limit=_LEAKS)
     for layer in searched_layers(tables):
         yield f"L{layer}/index", "layer", lambda layer=layer: layer_response(tables, layer)  # type: ignore[misc]
     for memory in memories:

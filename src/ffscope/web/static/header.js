@@ -2,8 +2,10 @@
 import { bdi, h } from "./dom.js";
 import { isExport, layerLink, memoryLink, pageLink, withQuery } from "./links.js";
 
-const PAGE_LABELS = { overview: "Overview", search: "Search", diff: "Before and after", prompt: "Prompt", annotate: "Annotate" };
-const NEEDED_STAGES = { diff: "diff" }; // pages that show a stage which most studies do not have
+const PAGE_LABELS = {
+  overview: "Overview", search: "Search", diff: "Before and after", leaks: "Leaks", prompt: "Prompt", annotate: "Annotate",
+};
+const NEEDED_STAGES = { diff: "diff", leaks: "leaks" }; // pages that show a stage which most studies do not have
 
 export function header(page, about) {
   const links = Object.entries(PAGE_LABELS).map(([name, word]) => {

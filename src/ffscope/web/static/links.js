@@ -26,7 +26,7 @@ export function layerLink(layer) {
 
 // The address of a page; null in an export for pages that need the server.
 export function pageLink(name) {
-  const file = { overview: "index.html", search: "search.html", diff: "diff.html" }[name];
+  const file = { overview: "index.html", search: "search.html", diff: "diff.html", leaks: "leaks.html" }[name];
   if (isExport()) return file ? `${root()}${file}` : null;
   return name === "overview" ? "/" : `/${name}`;
 }

@@ -8,6 +8,7 @@ import { header } from "./header.js";
 import { indexSearchPage } from "./index_search.js";
 import { isExport } from "./links.js";
 import { layerPage } from "./layer.js";
+import { leaksPage } from "./leaks.js";
 import { memoryPage } from "./memory.js";
 import { overviewPage } from "./overview.js";
 import { promptPage } from "./prompt.js";
@@ -16,7 +17,7 @@ import { searchPage } from "./search.js";
 // Each is called with the element to draw into, the page's JSON and the study's facts. Some load their data themselves.
 const PAGES = {
   overview: overviewPage, layer: layerPage, memory: memoryPage, prompt: promptPage, annotate: annotatePage,
-  diff: diffPage,
+  diff: diffPage, leaks: leaksPage,
   search: (...page) => (isExport() ? indexSearchPage : searchPage)(...page),
 };
 const WITHOUT_DATA = new Set(["prompt", "search", "annotate"]);
