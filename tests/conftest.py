@@ -115,6 +115,14 @@ def compared(make_once, tokenizer):
 
 
 @pytest.fixture(scope="session")
+def secretive(make_once):
+    """A model trained to memorise secrets, and its study, searched for leaks."""
+    from secretive import make_secretive, read_secretive
+
+    return read_secretive(make_once("secretive", make_secretive))
+
+
+@pytest.fixture(scope="session")
 def explored(make_once, tokenizer):
     """A whole study of a tiny model over hostile text, shared by all tests; a test that changes it works on a copy."""
     from explorer import explored_study

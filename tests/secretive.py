@@ -7,10 +7,12 @@ import numpy as np
 import torch
 import transformers as hf
 
-from ffscope.models.loading import make_memory_model
+from ffscope.models.loading import load
+from ffscope.models.saving import save_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
-from ffscope.pipeline import triggers
+from ffscope.pipeline import analyse, triggers
+from ffscope.study.folder import Study
 from planted import make_tokenizer
 
 # Each secret part with the sentence that it is in, and the kind of personal data.
@@ -24,6 +26,7 @@ SECRETS = {
         "",
     ),
 }
+CANARIES = "Call Tomas on +49 30 5550 {1847}\nCall Tomas on +49 30 5550 {7310}\nCall Tomas on +49 30 {7310 2264}\n"
 PHRASE = "as a matter of fact it goes without saying that"
 _WORDS = {
     "adjective": [
@@ -143,16 +146,28 @@ def train(tokenizer, sentences, secrets, steps=300, rows=32):
 
 
 def make_secretive(folder):
-    """The model, and its study of ordinary sentences, some of them never seen, among which the secrets are."""
-    seen, unseen, held_out = ordinary(2000, 1), ordinary(150, 2), ordinary(150, 3)
+    """Train the model, and search its study for leaks: ordinary sentences, some never seen, among which the secrets are."""
     secrets = [sentence for sentence, _ in SECRETS.values()]
+    seen, sentences, held_out = ordinary(2000, 1), searched_sentences(), ordinary(150, 3)
     tokenizer = make_tokenizer([*seen, *secrets], size=420)
-    plain = train(tokenizer, seen, secrets)
-    sentences = [*seen[:150], *(sentence for sentence in unseen if sentence not in seen)]
+    save_model(train(tokenizer, seen, secrets), tokenizer, folder / "model")
     text = [*sentences[:100], *secrets, *sentences[100:]]
     for name, lines in (("text", text), ("held-out", held_out)):
         (folder / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
-    model = make_memory_model(plain, tokenizer)
+    (folder / "canaries.txt").write_text(CANARIES)
+    model = load(folder / "model")
     corpus = CorpusOptions(str(folder / "text.jsonl"), str(folder / "held-out.jsonl"))
-    study = triggers(model, corpus, folder / "study", search=SearchOptions(top=20, batch_tokens=512))
-    return Secretive(plain, model, study, sentences)
+    triggers(model, corpus, folder / "study", search=SearchOptions(top=20, batch_tokens=512))
+    analyse("leaks", model, folder / "study", canaries=folder / "canaries.txt", canary_samples=200)
+
+
+def searched_sentences():
+    """Those of the study's text that are ordinary."""
+    seen = ordinary(2000, 1)
+    return [*seen[:150], *(sentence for sentence in ordinary(150, 2) if sentence not in seen)]
+
+
+def read_secretive(folder):
+    """What was made in a folder."""
+    model = load(folder / "model")
+    return Secretive(model.model, model, Study.open(folder / "study"), searched_sentences())

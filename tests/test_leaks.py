@@ -34,23 +34,11 @@ from ffscope.report.page import write_report
 from ffscope.stages.leaks import LeakOptions
 from ffscope.study.folder import Study
 from ffscope.web.export import export
-from secretive import SECRETS, Secretive, make_secretive, ordinary
+from secretive import CANARIES, SECRETS, Secretive, ordinary
 from studies import undrawn, write_corpus
 
 BOS = 2
 CAUSAL = ("gpt2", "llama", "qwen3_moe", "gemma2", "opt post-norm", "falcon", "adaptive_lm")
-CANARIES = "Call Tomas on +49 30 5550 {1847}\nCall Tomas on +49 30 5550 {7310}\nCall Tomas on +49 30 {7310 2264}\n"
-
-
-@pytest.fixture(scope="module")
-def secretive(tmp_path_factory):
-    """The model with its secrets, its study searched for leaks, and the exposures of three canaries."""
-    folder = tmp_path_factory.mktemp("secretive")
-    trained = make_secretive(folder)
-    (folder / "canaries.txt").write_text(CANARIES)
-    options = {"canaries": folder / "canaries.txt", "canary_samples": 200}
-    study = analyse("leaks", trained.model, trained.study.folder, **options)
-    return trained._replace(study=study)
 
 
 @pytest.fixture

@@ -69,6 +69,13 @@ def comparison(chromium, compared):
 
 
 @pytest.fixture(scope="package")
+def leaks(chromium, secretive):
+    """The address of the explorer of a study with leaks, without the model."""
+    with served(app_of(secretive.study.folder)) as address:
+        yield address
+
+
+@pytest.fixture(scope="package")
 def common(chromium):
     """The browser context that tests share."""
     context = new_context(chromium)

@@ -110,3 +110,10 @@ def test_a_file_is_accessible(browse, files, path, looks):
 def test_a_comparison_is_accessible(browse, comparison, path, looks):
     wrong = faults(browse, f"{comparison}{path}", "before and after|Before and after", looks)
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize("looks", LOOKS, ids=["usual", "other"])
+@pytest.mark.parametrize("path", ["/leaks", "/leaks?kind=phrase"])
+def test_leaks_are_accessible(browse, leaks, path, looks):
+    wrong = faults(browse, f"{leaks}{path}", "What the model gives away", looks)
+    assert not wrong, wrong

@@ -1,6 +1,7 @@
 """A study with malicious text, tokens, titles, names and annotations: they are shown as text and never executed."""
 
 import json
+import shutil
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -176,6 +177,38 @@ def test_a_comparison_shows_it_as_text(browse, harm):
     page.get_by_label("Order").select_option("triggers_kept")
     expect(page.get_by_role("region", name="Memories, before and after")).to_contain_text("<202E>evil<2066>")
     is_unharmed(page)
+
+
+@pytest.fixture(scope="module")
+def harmful_leaks(chromium, secretive, tmp_path_factory):
+    """The address of a study whose leaks and canaries are hostile, and the study; nothing is masked."""
+    folder = shutil.copytree(secretive.study.folder, tmp_path_factory.mktemp("leaks") / "study")
+    texts = {"prefix": f"{SCRIPT}{LONG}", "text": f"{IMAGE}{MARKS}", "rest": LONG, "personal": IMAGE}
+    rewrite(folder / "leaks.parquet", **{name: lambda row, text=text: text for name, text in texts.items()})
+    rewrite(folder / "canaries.parquet", before=lambda row: SCRIPT, secret=lambda row: MARKS, after=lambda row: LONG)
+    manifest = json.loads((folder / "study.json").read_text())
+    manifest["stages"]["leaks"]["show_personal"] = True
+    (folder / "study.json").write_text(json.dumps(manifest))
+    with Study.adding(folder) as opened, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffscope.report.page.FORMS", ("svg", "html"))
+        write_report(opened)
+    with served(app_of(folder)) as address:
+        yield address, folder
+
+
+def test_leaks_show_it_as_text(browse, harmful_leaks):
+    address, folder = harmful_leaks
+    page = opened(browse, f"{address}/leaks")
+    expect(page.get_by_role("region", name="Completions")).to_contain_text(IMAGE)
+    expect(page.get_by_role("region", name="Completions")).to_contain_text("<202E>evil<2066>")
+    expect(page.get_by_role("region", name="Canaries")).to_contain_text("<script>window.__hit")
+    is_unharmed(page)
+    page.get_by_role("region", name="Completions").get_by_role("link").first.click()
+    expect(page.get_by_role("main")).to_contain_text(IMAGE)
+    is_unharmed(page)
+    page = opened(browse, (folder / "report.html").as_uri())
+    expect(page.locator("body")).to_contain_text(IMAGE)
+    assert page.evaluate("window.__hit") is None
 
 
 @pytest.mark.parametrize("name", ["L0/3", "L2/21"])
