@@ -607,7 +607,7 @@ def test_the_panel_of_a_memory_lists_the_leaks_that_need_it(secretive):
     panel = leaks_panel(secretive.study, ffscope.Memory(row["layer"], row["memory"]))
     expected = {other["leak"] for other in rows if (other["layer"], other["memory"]) == (row["layer"], row["memory"])}
     assert {cells[0] for cells in panel["rows"]} == expected
-    needed = {cells[0] for cells in panel["rows"] if cells[5] == "yes"}
+    needed = {cells[0] for cells in panel["rows"] if cells[3] == "yes"}
     assert row["leak"] in needed
     named = {(other["layer"], other["memory"]) for other in rows}
     free = next(memory for memory in range(512) if (0, memory) not in named)

@@ -166,14 +166,13 @@ def leaks_panel(where: Where, memory: Memory) -> dict[str, Any] | None:
     if not rows:
         return None
     return {
-        "heads": ["Leak", "Prefix", "Completion", "Kind", "Drop without it (nats)", "Needed", "Breaks alone"],
-        "kinds": ["count", "text", "text", "text", "real", "text", "text"],
+        "heads": ["Leak", "Prefix → completion", "Drop", "Needed", "Breaks"],
+        "kinds": ["count", "text", "real", "text", "text"],
         "rows": [_panel_row(row, personal=personal) for row in rows],
     }
 
 
 def _panel_row(row: dict[str, Any], *, personal: bool) -> list[Any]:
     prefix, text, _ = _shown(row, personal=personal)
-    kind = ", ".join(filter(None, (row["kind"], row["personal"])))
     answers = ({True: "yes", False: "no", None: None}[row[name]] for name in ("holds", "breaks"))
-    return [row["leak"], prefix, text, kind, row["drop_alone"], *answers]
+    return [row["leak"], f"{prefix[-60:]} → {text}", row["drop_alone"], *answers]

@@ -184,7 +184,8 @@ STAGE = Stage(
             "Leaks",
             "table",
             "ffscope.queries.leaks:leaks_panel",
-            "Text that the model completes word for word with the help of this memory.",
+            "Text that the model completes word for word. Drop: of its log-probability without this memory alone, in nats, which "
+            "may break it. Needed: it is one of the fewest without which the text is not completed.",
         ),
     ),
 )
