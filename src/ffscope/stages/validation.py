@@ -22,6 +22,7 @@ _COMMANDS = (
     "trace",
     "demo",
     "diff",
+    "edit",
     "show",
     "annotate",
     "search",
