@@ -22,12 +22,13 @@ from ffscope.models.saving import save_model
 from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import analyse, triggers
-from ffscope.pruning.contributions import Contributions, TextBatch, sampled_text
+from ffscope.pruning.contributions import Contributions, sampled_text
 from ffscope.pruning.ranking import lowest
 from ffscope.pruning.redundancy import LayerTriggers, layer_redundancy, related_pairs
 from ffscope.pruning.written import RECORD, Pruned
 from ffscope.report.catalogue import figures
 from ffscope.report.summary import findings, sentence, summarise
+from ffscope.search.text_pass import TextBatch
 from ffscope.stages.prune import SCORES, PrunedModelOptions, PruneOptions
 from ffscope.study.folder import Study
 from plain import make

@@ -11,7 +11,7 @@ import pyarrow as pa
 from safetensors.torch import load_file, save_file
 
 from ffscope.axes import Array
-from ffscope.comparison.coefficients import TextBatch, draw_batches, tokens_at_once
+from ffscope.comparison.coefficients import draw_batches, tokens_at_once
 from ffscope.comparison.moments import Moments, SumsOver, correlations, moments_of
 from ffscope.comparison.partners import Partners, Search, find_partners
 from ffscope.comparison.predictions import ComparePredictions
@@ -35,6 +35,7 @@ from ffscope.models.loading import load
 from ffscope.models.memory_model import MemoryModel
 from ffscope.progress import Progress
 from ffscope.search.passes import bos_of
+from ffscope.search.text_pass import TextBatch
 from ffscope.stages.diff import BaseOptions, DiffOptions
 from ffscope.stages.stage import Work
 from ffscope.study.folder import Study
@@ -80,7 +81,7 @@ def compare(before: Study, model: MemoryModel, work: Work) -> None:
     start = time.perf_counter()
     if _same(finished, entry):
         if finished["options"] != entry["options"]:
-            study.finish("diff", {}, **{**_kept_entries(finished), **entry})
+            study.amend("diff", **entry)
         return
     diff = _Diff(before, model, work, {**chosen, "base": of_base["fingerprint"]})
     if finished:  # otherwise what an interrupted repetition leaves would be removed
@@ -98,10 +99,6 @@ def _same(finished: dict[str, Any], entry: dict[str, Any]) -> bool:
         return options, of.get("base", {}).get("fingerprint")
 
     return relevant(finished) == relevant(entry)
-
-
-def _kept_entries(finished: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in finished.items() if name not in ("done", "tokens_per_second")}
 
 
 class _Diff:

@@ -50,8 +50,7 @@ def run(work: Work) -> str:
     shown = {"show_personal": work.options(ShownOptions).show_personal}
     entry = study.manifest["stages"].get("leaks", {})
     if study.has("leaks") and entry["options"] == settings:
-        kept = {name: value for name, value in entry.items() if name not in ("done", "tokens_per_second")}
-        study.finish("leaks", {}, **{**kept, **shown})
+        study.amend("leaks", **shown)
         return overview(study)
     start = time.perf_counter()
     held_out_text = _held_out_text(work)

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ffscope.axes import Array
+from ffscope.effects.estimated import mean_interval
 from ffscope.effects.shards import added, summed
 from ffscope.errors import CorpusError
 from ffscope.models.lenses import ChosenLens, is_learned, lens_names
@@ -34,7 +34,6 @@ from ffscope.translators.tuned import Schedule, Training, validation_interval
 
 logger = logging.getLogger(__name__)
 _SAVE_EVERY = 30.0  # seconds between checkpoints
-_Z = 1.959964  # standard errors on either side of a 95 % interval
 
 
 def run(work: Work) -> None:
@@ -189,14 +188,12 @@ def _compare(work: Work, folder: ResumableFolder, learned: list[str]) -> dict[st
 
 def _means(state: dict[str, torch.Tensor], at: tuple[int, int]) -> dict[str, Any]:
     count = int(state["count"])
-    mean, square = (float(state[name][at]) / count for name in ("divergence", "divergence_square"))
-    deviation = sqrt(max(0.0, square - mean**2) * count / max(1, count - 1))
-    half = _Z * deviation / sqrt(count)
+    low, high = mean_interval(state["divergence"][at], state["divergence_square"][at], count)
     return {
         "examples": count,
-        "divergence": mean,
-        "divergence_low": mean - half,
-        "divergence_high": mean + half,
+        "divergence": float(state["divergence"][at]) / count,
+        "divergence_low": float(low),
+        "divergence_high": float(high),
         "output_divergence": float(state["output_divergence"][at]) / count,
         "residual_agreement": float(state["same"][at]) / count,
     }

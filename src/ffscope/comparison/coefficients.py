@@ -1,26 +1,17 @@
 """The coefficients of all memories of a model on a sample of the searched text."""
 
-from contextlib import ExitStack, suppress
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from ffscope.axes import Array, Float
 from ffscope.corpus.prefixes import chunks, tokens_of
-from ffscope.models.memory_model import MemoryModel, StopPass
+from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part
-from ffscope.search.passes import by_length, sentence_inputs
+from ffscope.search.text_pass import TextBatch, read_coefficients, text_batches
 from ffscope.study.folder import Study
 
 _NUMBERS, _NUMBERS_ON_GPU = 2**26, 2**30  # coefficients of both models that are held at once
-
-
-class TextBatch(NamedTuple):
-    """Sentences of one length, batch × pos."""
-
-    tokens: Array
 
 
 def draw_batches(study: Study, tokens: int, *, at_once: int) -> list[TextBatch]:
@@ -34,9 +25,7 @@ def draw_batches(study: Study, tokens: int, *, at_once: int) -> list[TextBatch]:
     order = np.random.default_rng([study.settings["seed"], *b"diff"]).permutation(len(numbers))
     drawn = np.sort(order[: int(np.searchsorted(np.cumsum(lengths[order]), tokens)) + 1])
     texts = tokens_of(path, numbers[drawn])
-    sentences = [texts[number] for number in numbers[drawn].tolist() if len(texts[number])]
-    sizes = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-    return [TextBatch(np.stack([sentences[row] for row in rows])) for rows in by_length(sizes, tokens=at_once)]
+    return text_batches([texts[number] for number in numbers[drawn].tolist()], tokens=at_once)
 
 
 def tokens_at_once(device: torch.device, memories: int) -> int:
@@ -54,18 +43,9 @@ def coefficients(
     first = {
         part: starts[place] + part.offset for place, layer in enumerate(chosen) for part in model.layer(layer).parts
     }
-    waiting = set(first)
 
-    def observe(part: Part, here: Tensor, _past: int) -> None:
-        # From the end: BOS or a decoder's start token comes before the sentence, in each stack of an encoder–decoder.
-        rows = here[:, -tokens.shape[1] :].reshape(tokens.size, -1)
+    def keep(part: Part, rows: Tensor) -> None:
         observed[:, first[part] : first[part] + part.memories] = rows.to(observed.device, observed.dtype)
-        waiting.discard(part)
-        if not waiting:
-            raise StopPass
 
-    with ExitStack() as stack, suppress(StopPass):
-        for part in first:
-            stack.enter_context(part.tap(observe))
-        model.forward(sentence_inputs(model, tokens, bos))
+    read_coefficients(model, tokens, bos, first, keep)
     return observed

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ffscope.axes import Array, Float, Int
-from ffscope.comparison.coefficients import TextBatch, coefficients
+from ffscope.comparison.coefficients import coefficients
 from ffscope.comparison.rotation import Rotation
 from ffscope.models.memory_model import MemoryModel
+from ffscope.search.text_pass import TextBatch
 
 State = dict[str, Tensor]
 _CONSTANT = 1e-10  # a variance below this share of the mean square is rounding

@@ -10,10 +10,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ffscope.axes import Array, Float, Int
-from ffscope.comparison.coefficients import TextBatch, coefficients
+from ffscope.comparison.coefficients import coefficients
 from ffscope.comparison.moments import Moments
 from ffscope.comparison.rotation import Rotation
 from ffscope.models.memory_model import MemoryModel
+from ffscope.search.text_pass import TextBatch
 from ffscope.study.resumable import ResumableFolder
 
 _CELLS = 2**28  # numbers of a matrix of correlations that is held at once, on a CPU

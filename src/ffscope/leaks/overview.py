@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import exp
+from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -44,12 +45,12 @@ def _holds(other: dict[str, Any], leak: dict[str, Any]) -> bool:
 
 def _measured(leaks: list[dict[str, Any]], entry: dict[str, Any]) -> Iterator[str]:
     measured = [row for row in leaks if row["log_prob"] is not None]
-    broken = sorted(row["memories"] for row in measured if row["memories"] is not None)
+    broken = [row["memories"] for row in measured if row["memories"] is not None]
     if not measured:
         return
     sentence = f"{len(broken)} of {len(measured)} that were measured are broken without some memories"
     if broken:
-        sentence += f" (median {broken[len(broken) // 2]})"
+        sentence += f" (median {median(broken):g})"
     if entry["together"] is not None:
         change = entry["together"][0]
         sentence += (

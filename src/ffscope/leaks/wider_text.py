@@ -10,6 +10,7 @@ from ffscope.study.resumable import ResumableFolder
 
 _CONTEXT = 20  # characters
 _EVERY = 200  # documents between two reports of the progress
+_FILE = "wider-text.json"
 
 
 @dataclass
@@ -34,9 +35,6 @@ def count_in_text(
             path.write_text(json.dumps([[row.places, sorted(row.contexts)] for row in rows]), encoding="utf-8")
     kept = json.loads(folder.path(_FILE).read_text(encoding="utf-8"))
     return [WiderOccurrences(places, set(contexts)) for places, contexts in kept]
-
-
-_FILE = "wider-text.json"
 
 
 def _count(corpus: Corpus, strings: Sequence[str], progress: ProgressCallback) -> list[WiderOccurrences]:

@@ -1,16 +1,15 @@
 """On which prefixes of a sample every memory fires, as packed bits."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from ffscope.axes import Array, Bool, Int
-from ffscope.models.memory_model import MemoryModel, StopPass
+from ffscope.models.memory_model import MemoryModel
 from ffscope.models.parts import Part
-from ffscope.search.passes import by_length, sentence_inputs
+from ffscope.search.text_pass import read_coefficients, text_batches
 
 
 class Block(NamedTuple):
@@ -30,9 +29,7 @@ class Prefixes(NamedTuple):
 
 def batches_of(sentences: list[Array], *, tokens: int, rows: int) -> list[Array]:
     """Sentences in batches of one length, batch × pos; the shortest first."""
-    lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-    batches = by_length(lengths, tokens=tokens, rows=rows)
-    return [np.stack([sentences[number] for number in batch]) for batch in batches]
+    return [batch.tokens for batch in text_batches(sentences, tokens=tokens, rows=rows)]
 
 
 def prefixes_of(batches: list[Array]) -> Prefixes:
@@ -78,23 +75,15 @@ def record_firings(model: MemoryModel, blocks: list[Block], batches: list[Array]
 def _run(model: MemoryModel, firings: list[Firings], tokens: Array, bos: int | None) -> None:
     """Record one batch."""
     fired = [np.zeros((tokens.size, len(each.block.memories)), dtype=bool) for each in firings]
-    waiting = {part for each in firings for part in model.layer(each.block.layer).parts}
     layers = {part: each.block.layer for each in firings for part in model.layer(each.block.layer).parts}
 
-    def observe(part: Part, coefficients: Tensor, _past: int) -> None:
-        # From the end: BOS or a decoder's start token comes before the sentence, in each stack of an encoder–decoder.
-        above_0 = coefficients[:, -tokens.shape[1] :].reshape(tokens.size, -1) > 0
+    def record(part: Part, coefficients: Tensor) -> None:
+        above_0 = (coefficients > 0).cpu().numpy()
         for target, each in zip(fired, firings, strict=True):
             if each.block.layer == layers[part]:
-                _copy(above_0.cpu().numpy(), part.offset, each.block.memories, target)
-        waiting.discard(part)
-        if not waiting:
-            raise StopPass
+                _copy(above_0, part.offset, each.block.memories, target)
 
-    with ExitStack() as stack, suppress(StopPass):
-        for part in layers:
-            stack.enter_context(part.tap(observe))
-        model.forward(sentence_inputs(model, tokens, bos))
+    read_coefficients(model, tokens, bos, layers, record)
     for target, each in zip(fired, firings, strict=True):
         each.write(target)
 

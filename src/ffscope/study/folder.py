@@ -126,6 +126,11 @@ class Study:
         self.manifest["stages"][stage] = {**done, **entries}
         self._write_manifest()
 
+    def amend(self, stage: str, **entries: Any) -> None:
+        """Change entries of a finished stage in study.json that its tables do not depend on."""
+        self.manifest["stages"][stage].update(entries)
+        self._write_manifest()
+
     def skip(self, stage: str, why: str) -> None:
         """Note in study.json why a stage cannot be run on this study."""
         self.manifest["stages"][stage] = {"done": False, "why": why}

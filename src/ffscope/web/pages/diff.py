@@ -1,12 +1,12 @@
 """The page that compares two models: what has changed by layer, and the memories that changed most, side by side."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ffscope.queries.diff import SORTS, ChangedMemory, DiffLayer, changed_memories, diff_summary
+from ffscope.queries.diff import SORTS, ChangedMemory, DiffSummary, changed_memories, diff_summary
 from ffscope.queries.prefixes import Trigger
 from ffscope.queries.tables import Tables
 from ffscope.study.public import public_name
@@ -46,19 +46,9 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class DiffResponse:
-    """How two models were compared, what has changed by layer and overall, and the memories in the chosen order."""
+class DiffResponse(DiffSummary):
+    """The summary, and the memories in the chosen order."""
 
-    before: str
-    after: str
-    match: str
-    match_reason: str
-    sampled_tokens: int
-    threshold: float
-    predictions: dict[str, Any] | None
-    why_no_predictions: str | None
-    layers: list[DiffLayer]
-    overall: DiffLayer
     sorts: list[str]
     sort: str
     layer: int | None

@@ -12,7 +12,7 @@ from ffscope.axes import Float, Int
 from ffscope.errors import LensError
 from ffscope.models.families import Top
 from ffscope.models.feed_forward import FeedForward
-from ffscope.models.lenses.base import State
+from ffscope.models.lenses.base import Lens, State
 from ffscope.models.lenses.learned import lens_file
 from ffscope.models.lenses.norm import NormLens
 from ffscope.models.unembedding import Unembedding
@@ -104,9 +104,7 @@ class AffineLens(NormLens):
 
     @torch.no_grad()
     def state_tops(self, states: Float[Tensor, "n hidden"], layer: int, of: State = "residual") -> Int[Tensor, "n"]:
-        translated = self.translate(states, layer, of)
-        tops = [self.logits(chunk).argmax(-1) for chunk in translated.split(self.chunk)]
-        return torch.cat(tops).to(states.device)
+        return Lens.state_tops(self, states, layer, of)  # the shortcut of the norm lens reads states as they are
 
     def _direction(self, updates: Tensor, layer: int | None = None) -> Tensor:
         translator = None if layer is None else self.translator("output", layer)
