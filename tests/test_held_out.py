@@ -1,5 +1,7 @@
 """The loss over held-out text, compared with plain transformers over whole sentences."""
 
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -14,15 +16,26 @@ from ffscope.options.corpus import CorpusOptions
 from ffscope.options.search import SearchOptions
 from ffscope.pipeline import triggers
 from plain import DECODER_START, make
-from studies import write_corpus
 
 BOS = 2
+
+
+def short_sentences(path):
+    """A corpus of sentences of many lengths, most of them below the limit."""
+    generator = np.random.default_rng(0)
+    words = ["cat", "dog", "bird", "song", "of", "mat", "late", "saw", "sat", "why"]
+    rows = []
+    for _ in range(120):
+        chosen = " ".join(generator.choice(words, size=generator.integers(2, 8)))
+        rows.append(json.dumps({"text": f"{chosen.capitalize()}."}))
+    path.write_text("\n".join(rows))
+    return path
 
 
 @pytest.fixture(params=["gpt2", "llama", "mixtral", "t5"])
 def case(request, tokenizer, tmp_path):
     model = make_memory_model(make(request.param), tokenizer)
-    corpus = CorpusOptions(corpus=str(write_corpus(tmp_path / "corpus.jsonl")), max_tokens=30)
+    corpus = CorpusOptions(corpus=str(short_sentences(tmp_path / "corpus.jsonl")), max_tokens=30)
     return request.param, model, triggers(model, corpus, tmp_path / "study", search=SearchOptions(top=3))
 
 
@@ -46,6 +59,8 @@ def test_the_perplexity_is_that_of_plain_transformers(case):
     batches = held_out_batches(study, describe(model))
     losses = plain_losses(name, model.model, study)
     assert sum(len(batch.targets) for batch in batches) == len(losses) > 30
+    padded = [batch for batch in batches if len(np.unique(batch.positions[np.diff(batch.rows, append=-1) != 0])) > 1]
+    assert bool(padded) == model.causal  # the last places of rows of different lengths
     assert perplexity(model, batches, BOS) == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
 
 
