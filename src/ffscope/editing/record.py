@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -179,16 +180,8 @@ def read_originals(folder: Path, edits: Sequence[Edited]) -> list[list[Original]
             ]
             for number, edit in enumerate(edits)
         ]
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise _damaged(folder, error) from error
-    except Exception as error:  # safetensors' own error is a bare Exception
-        if type(error).__module__.startswith("safetensors"):
-            raise _damaged(folder, error) from error
-        raise
-
-
-def _damaged(folder: Path, error: Exception) -> SourceError:
-    return SourceError(
-        f"The original values in {folder / ROWS} cannot be read ({visible(first_line(error))}), so the edit cannot be undone. "
-        "Use the source that the record names."
-    )
+    except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
+        raise SourceError(
+            f"The original values in {folder / ROWS} cannot be read ({visible(first_line(error))}), so the edit cannot be undone. "
+            "Use the source that the record names."
+        ) from error
