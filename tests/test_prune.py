@@ -594,6 +594,16 @@ def test_zeroed_rows_may_be_the_lowest_of_the_whole_model(planted, tmp_path):
     assert pruned.original("L1.20") == (1, 20)
 
 
+def test_a_layer_may_lose_none_of_the_lowest_of_the_whole_model(planted, tmp_path):
+    model, study = planted
+    options = {"share": 0.03, "score": "contribution", "zero_rows": True, "ranking": "model"}
+    pruned = ffscope.prune(model, study.folder, tmp_path / "pruned", **options)
+    assert 0 in map(len, pruned.removed)
+    assert sum(map(len, pruned.removed)) == 2
+    written = load(str(tmp_path / "pruned"), device="cpu")
+    assert [int((~written.values(layer).any(1)).sum()) for layer in range(3)] == list(map(len, pruned.removed))
+
+
 def test_a_model_that_cannot_be_written_leaves_nothing(planted, tmp_path, monkeypatch):
     from ffscope.models import written as models_written
     from ffscope.pruning import written
