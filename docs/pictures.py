@@ -1,6 +1,7 @@
-"""Draw the figures of docs/findings.md anew: `.venv/bin/python docs/pictures.py [STUDY]`.
+"""Draw the figures of the studies in docs anew: `.venv/bin/python docs/pictures.py [STUDY]`.
 
-With a STUDY, its summary is copied to docs/wiki16 first; the figures are drawn from there.
+Each is drawn from its summary.json: that of docs/wiki16 (docs/findings.md) and that of docs/smollm2 (the bundled model in
+docs/lenses.md and docs/prune.md). With a STUDY, its summary is copied to docs/wiki16 first.
 """
 
 import json
@@ -21,11 +22,10 @@ def draw_figures(folder: Path) -> None:
 
 def main(study: Path | None = None) -> None:
     """All of them; those of a study, if one is given."""
-    folder = HERE / "wiki16"
     if study is not None:
-        folder.mkdir(exist_ok=True)
-        shutil.copy(study / "summary.json", folder / "summary.json")
-    draw_figures(folder)
+        shutil.copy(study / "summary.json", HERE / "wiki16" / "summary.json")
+    for summary in sorted(HERE.glob("*/summary.json")):
+        draw_figures(summary.parent)
 
 
 if __name__ == "__main__":
