@@ -188,7 +188,16 @@ def is_run(block):
     return block.language in ("console", "python") and not block.not_run and not block.mark
 
 
-@pytest.mark.parametrize("page", [page for page in RUN_PAGES if any(map(is_run, blocks.blocks(page)))], ids=page_name)
+def pages_that_run():
+    """The pages with blocks that are run; a page that starts Ray needs all cores."""
+    for page in RUN_PAGES:
+        rows = [block for block in blocks.blocks(page) if is_run(block)]
+        if rows:
+            marks = [pytest.mark.ray] if any("--engine ray" in block.text for block in rows) else []
+            yield pytest.param(page, marks=marks, id=page_name(page))
+
+
+@pytest.mark.parametrize("page", list(pages_that_run()))
 def test_the_blocks_of_a_page_run(page, workplace):
     names = {}
     for block in filter(is_run, blocks.blocks(page)):

@@ -87,7 +87,6 @@ def installed(python, study, tokenizer, tmp_path_factory):
         f"report {study.folder}",
         f"search {study.folder} --where one_document=0.01.. --sort one_document --json",
         f"search {study.folder} --where one_document=0.01..",
-        f"documents {copy_of(study, folder / 'copy').folder} --engine ray --workers 2",
         f"run {folder}/model --corpus {study.settings['corpus']} --out {folder}/study {small}",
     ]
     code = LOOK.format(
@@ -96,13 +95,18 @@ def installed(python, study, tokenizer, tmp_path_factory):
         study=str(study.folder),
         memory="/L{}/{}.json".format(*min(expected_shares(study))),
     )
+    answers = json.loads(run_there(python, code))
+    answers["outputs"] = [answers["outputs"][command] for command in commands]
+    answers["run"] = folder / "study"
+    return answers
+
+
+def run_there(python, code):
+    """What code prints in the environment with the plugin."""
     environment = {**os.environ, "PYTHONPATH": str(Path(registry.__file__).parents[2]), "COLUMNS": "120"}
     result = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=200, env=environment)
     assert result.returncode == 0, result.stderr
-    answers = json.loads(result.stdout)
-    answers["outputs"] = [answers["outputs"][command] for command in commands]
-    answers["run"], answers["copy"] = folder / "study", folder / "copy" / "study"
-    return answers
+    return result.stdout
 
 
 def expected_shares(study):
@@ -129,9 +133,14 @@ def test_an_installed_stage_is_everywhere(installed, study):
     assert "one_document" in listed
 
 
-def test_an_installed_stage_runs_on_a_cluster(installed, study):
-    table = installed["copy"] / "one_document.parquet"
-    assert table.read_bytes() == study.path("one_document.parquet").read_bytes()
+@pytest.mark.ray
+def test_an_installed_stage_runs_on_a_cluster(python, study, tmp_path):
+    options = {"local": [], "ray": ["--engine", "ray", "--workers", "2"]}
+    folders = {engine: copy_of(study, tmp_path / engine).folder for engine in options}
+    commands = [["documents", str(folders[engine]), *words] for engine, words in options.items()]
+    run_there(python, f"from ffscope.cli import app\nfor words in {commands!r}: app(words, standalone_mode=False)")
+    tables = [(folder / "one_document.parquet").read_bytes() for folder in folders.values()]
+    assert tables[0] == tables[1]
 
 
 def test_an_installed_stage_is_on_the_pages(installed, study):
