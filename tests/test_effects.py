@@ -201,6 +201,8 @@ def test_batches_of_similar_lengths(tokens):
     lengths = np.random.default_rng(0).integers(1, 70, size=500)
     batches = by_similar_length(lengths, tokens=tokens, causal=True)
     assert sorted(np.concatenate(batches).tolist()) == list(range(500))
+    longest_of_each = [lengths[batch].max() for batch in batches]
+    assert longest_of_each == sorted(longest_of_each, reverse=True)
     for batch in batches:
         longest = lengths[batch].max()
         assert len(batch) == 1 or len(batch) * longest <= tokens
