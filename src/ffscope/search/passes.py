@@ -56,8 +56,8 @@ def by_similar_length(lengths: Array, *, tokens: int, causal: bool) -> list[Arra
     """The same for a causal model, each with texts that are at least three quarters as long as its longest, to be padded.
 
     What follows a prefix does not matter to a causal model, and on a GPU many small batches take longer than their computation. For
-    other models, batches of one length. The longest come first: what runs out of memory does so at once, and the time that is left is
-    not estimated from batches of one short text.
+    other models, batches of one length. The longest come first: what runs out of memory does so at once, and the time that is left
+    is not estimated from batches of one short text.
     """
     if not causal:
         return by_length(lengths, tokens=tokens)
