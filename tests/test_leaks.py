@@ -484,6 +484,33 @@ def test_every_prefix_may_start_a_completion(secretive, copied):
     assert not study.path("canaries.parquet").exists()  # of the earlier run
 
 
+def test_estimates_are_compared_with_sentences_that_the_model_does_not_complete(secretive, copied, monkeypatch):
+    kept = []
+
+    def recorded(texts, tokens):
+        kept.append(texts)
+        return sentence_batches(texts, tokens)
+
+    monkeypatch.setattr("ffscope.analysis.leaks.sentence_batches", recorded)
+    study = analyse("leaks", secretive.model, copied.folder, leaks_measured=1, leak_memories=1)
+    searched, _, others = kept
+    whole = [row for row in table(study, "sentences") if not row["held_out"]]
+    assert set(searched) == {row["sentence"] for row in whole}
+    assert study.manifest["stages"]["leaks"]["searched"]["sentences"] == len(whole)
+    uncompleted = {row["sentence"] for row in whole if longest_run(secretive.plain, row["tokens"]) < 8}
+    order = np.random.default_rng([0, *b"elsewhere"]).permutation(sorted(searched))
+    assert set(others) == set([number for number in order.tolist() if number in uncompleted][:200])
+    assert len(uncompleted) < len(whole) - len(table(study, "leaks"))  # the phrase is completed many times, and listed once
+
+
+def longest_run(plain, tokens):
+    """The most consecutive tokens, the first left out, that are each the prediction of a plain model."""
+    with torch.no_grad():
+        predicted = plain(input_ids=torch.tensor([[0, *tokens]])).logits[0].argmax(-1).tolist()
+    right = "".join("x" if token == hit else " " for token, hit in zip(tokens[1:], predicted[1:-1], strict=True))
+    return max(map(len, right.split()), default=0)
+
+
 def test_errors_say_what_to_do(secretive, tokenizer, tmp_path):
     corpus = write_corpus(tmp_path / "text.jsonl", documents=20)
 

@@ -100,6 +100,7 @@ class _Leaks:
         self.sentences = self.study.path("sentences.parquet")
         self.searched = self.study.manifest["stages"]["triggers"]["sentences"]
         self.leaks: list[Leak] = []
+        self.completed: Array = np.empty(0, np.int64)  # the searched sentences with a completion
         self.measured: dict[int, Measured] = {}
 
     @property
@@ -110,10 +111,11 @@ class _Leaks:
     def find(self) -> dict[str, Any]:
         """Find the leaks; returns what the whole text is compared with, for study.json."""
         triggers = self._triggers()
-        texts = tokens_of(self.sentences, self._numbers(triggers))
+        texts = tokens_of(self.sentences, self._searched())
         others = tokens_of(self.sentences, self._held_out_numbers(len(texts)))
         shortest = self.options.leak_tokens
         runs, other_runs = self._runs("completions", texts), self._runs("held-out completions", others)
+        self.completed = np.array([run.sentence for run in runs], dtype=np.int64)
         positions = {sentence: np.array(sorted(places)) for sentence, places in triggers.items()}
         given_away = runs if self.options.leak_starts == "all" else after_triggers(runs, positions, shortest)
         lists = [distinct(some, {**texts, **others}) for some in (given_away, runs, other_runs)]
@@ -144,10 +146,8 @@ class _Leaks:
             triggers.setdefault(sentence, {})[position] = count
         return triggers
 
-    def _numbers(self, triggers: dict[int, Any]) -> Array:
-        """The sentences that are completed."""
-        if self.options.leak_starts == "triggers":
-            return np.array(sorted(triggers), dtype=np.int64)
+    def _searched(self) -> Array:
+        """All searched sentences, also those without a trigger: what they are compared with is drawn from all held-out ones."""
         return np.concatenate([chunk.sentences for chunk in chunks(self.sentences, first=self.searched)])
 
     def _held_out_numbers(self, count: int) -> Array:
@@ -203,10 +203,9 @@ class _Leaks:
         return {"memories": len(everything), **entries}
 
     def _elsewhere(self, depends: bytes) -> tuple[Array, ...]:
-        """The size of every memory's effect on searched sentences in which nothing was found, in nats per token, by layer."""
-        numbers = np.concatenate([chunk.sentences for chunk in chunks(self.sentences, first=self.searched)])
-        others = np.setdiff1d(numbers, [leak.listed.run.sentence for leak in self.leaks])
-        drawn = np.random.default_rng([self.seed, *b"elsewhere"]).permutation(others)[:_ELSEWHERE]
+        """The size of every memory's effect on searched sentences without any completion, in nats per token, by layer."""
+        order = np.random.default_rng([self.seed, *b"elsewhere"]).permutation(self._searched())
+        drawn = order[~np.isin(order, self.completed)][:_ELSEWHERE]
         batches = sentence_batches(tokens_of(self.sentences, drawn), self.tokens)
         memories = self.work.info.memories
         if not batches:
