@@ -466,7 +466,7 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
     for stage, other in others.items():
         analyse(stage, llama, whole.folder)  # with what it was made with
         (name, value) = next(iter(other.items()))
-        with pytest.raises(StudyError, match=f"is a study with settings {name} = .*; this run has .*{value}"):
+        with pytest.raises(StudyError, match=f"is a study with {name} = .*; this run has .*{value}"):
             analyse(stage, llama, whole.folder, **other)
     assert stamps == {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
 
@@ -474,7 +474,7 @@ def test_a_finished_stage_is_not_done_again_nor_with_other_settings(llama, whole
 @pytest.mark.parametrize(("first", "second"), [("values", "refinement"), ("refinement", "values")])
 def test_two_lenses_are_not_mixed_in_a_study(first, second, llama, begun):
     analyse(first, llama, begun, **STAGE_OPTIONS, lens="norm")
-    with pytest.raises(StudyError, match='is a study with settings lens = "norm"; this run has "raw"'):
+    with pytest.raises(StudyError, match='is a study with lens = "norm"; this run has "raw"'):
         analyse(second, llama, begun, **STAGE_OPTIONS, lens="raw")
     assert Study.open(begun).settings["lens"] == "norm"
 

@@ -514,7 +514,7 @@ def test_errors_say_what_was_expected(study_of, corpus, tokenizer, tmp_path):
         diff(wide_study.folder, study.folder, **both, match="index")
     with pytest.raises(StudyError, match='family = "gpt_neox"; the model before has "gpt2".*--model-a'):
         diff(other_shape.folder, study.folder, model_before=model, model_after=model)
-    with pytest.raises(StudyError, match="is a study with model memories"):
+    with pytest.raises(StudyError, match="is a study of another model: .*with memories"):
         diff(study.folder, wide_study.folder, model_before=model, model_after=model)
     other_text = write_corpus(tmp_path / "other.jsonl", documents=21)
     other = make_study(model, CorpusOptions(str(other_text), max_tokens=12), tmp_path / "other")

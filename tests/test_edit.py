@@ -2,6 +2,8 @@
 
 import copy
 import json
+import os
+import platform
 import shutil
 
 import pytest
@@ -249,6 +251,30 @@ def test_changes_that_are_refused(changes, error, message, tmp_path):
     with pytest.raises(error, match=message):
         ffscope.edit(make_memory_model(tiny.make("llama")), tmp_path / "edited", **changes)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_written_model_that_cannot_be_read_is_blamed_on_the_factors(tmp_path, monkeypatch):
+    def fails(*_):
+        raise LayoutError("The identity has a relative error of nan.")
+
+    monkeypatch.setattr(written, "load_written", fails)
+    with pytest.raises(ProofError, match=r"cannot be read as key–value memories: .* of nan\. .*Choose smaller factors"):
+        ffscope.edit(make_memory_model(tiny.make("gpt2")), tmp_path / "edited", scale={"L1.3": 1e30})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    host, nobody = platform.node(), 2**22 + 1  # above the highest number of a process
+    for name in (
+        f".edited.{host}.{nobody}",
+        f".edited.{host}.{os.getpid()}",
+        f".edited.{host}.{os.getppid()}",
+        ".edited.x.7",
+    ):
+        (tmp_path / name).mkdir()
+    ffscope.edit(make_memory_model(tiny.make("gpt2")), tmp_path / "edited", zero="L1.3")
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {"edited", f".edited.{host}.{os.getppid()}", ".edited.x.7"}  # these may still be written to
 
 
 def test_a_model_that_is_not_proven_leaves_nothing(tmp_path, monkeypatch):

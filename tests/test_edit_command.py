@@ -101,7 +101,7 @@ def test_a_study_of_another_model_is_refused(studied, tokenizer, tmp_path):
     model, study = studied
     ffscope.edit(model, tmp_path / "edited", zero="L0.3", study=study, prefixes=30)
     other = load(str(tmp_path / "edited"), device="cpu")
-    with pytest.raises(StudyError, match="is a study with model fingerprint"):
+    with pytest.raises(StudyError, match="is a study of another model: .*with fingerprint"):
         ffscope.edit(other, tmp_path / "twice", zero="L0.4", study=study)
     with pytest.raises(StudyError, match="is not a study"):
         ffscope.promote(model, TEXT, "a", study=tmp_path)

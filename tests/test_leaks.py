@@ -500,7 +500,9 @@ def test_estimates_are_compared_with_sentences_that_the_model_does_not_complete(
     uncompleted = {row["sentence"] for row in whole if longest_run(secretive.plain, row["tokens"]) < 8}
     order = np.random.default_rng([0, *b"elsewhere"]).permutation(sorted(searched))
     assert set(others) == set([number for number in order.tolist() if number in uncompleted][:200])
-    assert len(uncompleted) < len(whole) - len(table(study, "leaks"))  # the phrase is completed many times, and listed once
+    assert len(uncompleted) < len(whole) - len(
+        table(study, "leaks")
+    )  # the phrase is completed many times, and listed once
 
 
 def longest_run(plain, tokens):
@@ -520,7 +522,7 @@ def test_errors_say_what_to_do(secretive, tokenizer, tmp_path):
     with pytest.raises(StudyError, match="no study|not a study|There is no"):
         analyse("leaks", secretive.model, tmp_path / "none")
     llama = make_memory_model(tiny.make("llama"), tokenizer)
-    with pytest.raises(StudyError, match="is a study with model family"):
+    with pytest.raises(StudyError, match="is a study of another model: .*with family"):
         analyse("leaks", llama, secretive.study.folder)
     bare = make_memory_model(tiny.make("opt").model, tokenizer)
     with pytest.raises(LensError, match="Without logits it completes no text"):

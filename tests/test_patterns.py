@@ -551,7 +551,7 @@ def test_the_command_keeps_the_studys_settings_and_model(tokenizer, tmp_path):
     assert (stage["encoder"], stage["pattern_triggers"]) == (before, 5)
     other = ["--pattern-triggers", "4", "--model", str(tmp_path / "opt post-norm")]
     result = CliRunner().invoke(app, ["patterns", str(study.folder), *other])
-    assert "is a study with model" in str(result.exception)
+    assert "is a study of another model" in str(result.exception)
 
 
 def test_a_language_model_labels_from_the_command_line(study, monkeypatch, caplog):

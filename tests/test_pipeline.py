@@ -133,7 +133,7 @@ def test_other_numbers_than_the_studys_are_refused(whole, model):
         ("values", {"lens": "raw"}),
         ("refinement", {"examples": 9}),
     ):
-        with pytest.raises(StudyError, match=f"is a study with settings {next(iter(options))} = "):
+        with pytest.raises(StudyError, match=f"is a study with {next(iter(options))} = "):
             analyse(stage, model, whole.folder, **options)
 
 
@@ -228,7 +228,7 @@ def test_minutes_cap_the_search(model, tmp_path, monkeypatch):
     before = digests(study.folder)
     triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=replace(SEARCHING, minutes=10 / 60))
     assert digests(study.folder) == before
-    with pytest.raises(StudyError, match="is a study with settings minutes = "):
+    with pytest.raises(StudyError, match="is a study with minutes = "):
         triggers(model, CorpusOptions(str(corpus)), tmp_path / "study", search=SEARCHING)
 
 

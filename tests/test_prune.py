@@ -542,6 +542,7 @@ def test_a_written_model_has_a_record(planted, tmp_path):
     assert pruned == Pruned.read(folder)
     assert (pruned.score, pruned.share, pruned.replace) == ("contribution", 0.3, "zero")
     assert pruned.fingerprint == study.manifest["model"]["fingerprint"]
+    assert pruned.seed == study.settings["seed"]
     assert pruned.error < 1e-5
     assert [len(row) for row in pruned.removed] == [7] * 3  # round(0.3 × 22)
     # Names map back: the value of a memory is that of its original.
@@ -678,7 +679,7 @@ def test_errors_say_what_to_do(opt, planted, corpus, tokenizer, tmp_path):
     model, study = planted
     with pytest.raises(StudyError, match="effect_size cannot be used: It needs effects.parquet. Run `ffscope effects"):
         analyse("prune", model, study.folder, scores="effect_size")
-    with pytest.raises(StudyError, match="is a study with model fingerprint"):
+    with pytest.raises(StudyError, match="is a study of another model: .*with fingerprint"):
         analyse("prune", opt[1], study.folder)
     with pytest.raises(StudyError, match="no study|not a study|There is no"):
         analyse("prune", model, tmp_path / "none")

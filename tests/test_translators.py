@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tiny
-from ffscope.errors import InputError, LensError, StudyError
+from ffscope.errors import CorpusError, InputError, LensError, StudyError
 from ffscope.models.lenses.learned.base import Translator, translator_tensors
 from ffscope.models.loading import make_memory_model
 from ffscope.options.corpus import CorpusOptions
@@ -358,7 +358,7 @@ def test_lenses_are_learned_from_a_corpus_alone_and_compared_again_after_a_searc
     assert {row["lens"] for row in rows} == {"norm", "raw", "tuned", "jacobian"}
     assert all(row["agreement"] is None for row in rows)
     tuned = study.path("lenses/tuned.safetensors").read_bytes()
-    with pytest.raises(StudyError, match="settings bos"):
+    with pytest.raises(StudyError, match="is a study with bos"):
         triggers(model, corpus, tmp_path / "study", search=SearchOptions(top=3, bos=False))
     triggers(model, corpus, tmp_path / "study", search=SearchOptions(top=3))
     study = learn_lenses(model, tmp_path / "study")
@@ -388,9 +388,17 @@ def test_wrong_options_are_refused(case, options, message):
         analyse("lens", case[1], case[2].folder, **options)
 
 
+def test_without_held_out_text_nothing_is_learned(tokenizer, tmp_path, monkeypatch):
+    model = make_memory_model(tiny.make("opt"), tokenizer)
+    corpus = CorpusOptions(corpus=str(write_corpus(tmp_path / "corpus.jsonl", documents=3)), max_tokens=30)
+    monkeypatch.setattr("ffscope.analysis.lens.training_text", None)
+    with pytest.raises(CorpusError, match="There are no held-out examples"):
+        learn_lenses(model, tmp_path / "study", corpus, **SHORT)
+
+
 def test_other_models_and_models_without_a_head_are_refused(case, tokenizer, tmp_path):
     _, _, study = case
-    with pytest.raises(StudyError, match="is a study with model"):
+    with pytest.raises(StudyError, match="is a study of another model"):
         analyse("lens", make_memory_model(tiny.make("gpt2"), tokenizer), study.folder, **SHORT)
     headless = make_memory_model(tiny.make("llama").model, tokenizer)
     corpus = CorpusOptions(corpus=str(write_corpus(tmp_path / "corpus.jsonl")), max_tokens=30)

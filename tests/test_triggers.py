@@ -288,18 +288,18 @@ def test_nothing_is_mixed_with_another_study(llama, corpus, whole, tokenizer, tm
     stamps = {path.name: path.stat().st_mtime_ns for path in whole.folder.iterdir()}
     other = read(tiny.make("llama", seed=1), tokenizer)
     for model, reading, searching, message in (
-        (other, CorpusOptions(str(corpus)), QUICK, "is a study with model fingerprint = "),
+        (other, CorpusOptions(str(corpus)), QUICK, "is a study of another model: .*with fingerprint "),
         (
             llama,
             CorpusOptions(str(corpus), max_tokens=7),
             QUICK,
-            "is a study with settings max_tokens = 40; this run has 7.",
+            "is a study with max_tokens = 40; this run has 7.",
         ),
         (
             llama,
             CorpusOptions(str(corpus)),
             replace(QUICK, top=6),
-            "is a study with settings top = 5; this run has 6.",
+            "is a study with top = 5; this run has 6.",
         ),
     ):
         with pytest.raises(StudyError, match=message):

@@ -18,7 +18,7 @@ from ffscope.editing.record import (
     write_record,
 )
 from ffscope.editing.side_effects import PREFIXES, HeldOutText, read_held_out, side_effects
-from ffscope.errors import ProofError, SourceError
+from ffscope.errors import LayoutError, ProofError, SourceError, first_line
 from ffscope.models.edits import Names
 from ffscope.models.fingerprint import digest_of, fingerprint
 from ffscope.models.memory_model import MemoryModel
@@ -127,7 +127,13 @@ class _Writer:
     def _measure(self, folder: Path, draft: _Draft) -> Edited:
         """The complete record; ProofError if the folder is not the model with the edit."""
         dtype = getattr(torch, draft.record.dtype)
-        written = load_written(folder, self.model, max(dtype, self.model.dtype, key=lambda kind: kind.itemsize))
+        try:
+            written = load_written(folder, self.model, max(dtype, self.model.dtype, key=lambda kind: kind.itemsize))
+        except LayoutError as unreadable:  # the source's layout was proven
+            raise ProofError(
+                f"The model with this edit cannot be read as key–value memories: {first_line(unreadable)}. Nothing was kept. "
+                "Choose smaller factors."
+            ) from unreadable
         if digest_of(sorted(weights_of(written.model, dtype).items())) != draft.record.after:
             raise ProofError(
                 "Expected the written weights to be read back as they are; found others. Nothing was kept. Report this model."

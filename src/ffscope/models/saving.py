@@ -1,10 +1,14 @@
 """Save a model and its tokenizer as a folder of safetensors and configs, which appears only when complete."""
 
+import glob
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ffscope.errors import SourceError
 
@@ -23,7 +27,8 @@ def save_model(
         model.is_quantized = False
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    _remove_abandoned(folder)
+    unfinished = folder.with_name(f".{folder.name}.{platform.node()}.{os.getpid()}")
     try:
         unfinished.mkdir()
         model.save_pretrained(unfinished)
@@ -35,6 +40,15 @@ def save_model(
         _move(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what killed processes of this machine were writing; on another machine they may still run."""
+    prefix = f".{folder.name}.{platform.node()}."
+    for abandoned in folder.parent.glob(f"{glob.escape(prefix)}*"):
+        number = abandoned.name.removeprefix(prefix)
+        if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):
+            shutil.rmtree(abandoned, ignore_errors=True)
 
 
 def _move(unfinished: Path, folder: Path) -> None:

@@ -42,6 +42,7 @@ class Pruned:
     source: str
     fingerprint: str  # of the model that it was made from
     score: str
+    seed: int  # of the study, which random orders depend on
     share: float
     ranking: str
     replace: str
@@ -148,6 +149,7 @@ class _Writer:
             source=entry["source"],
             fingerprint=entry["fingerprint"],
             score=output.score,
+            seed=self.work.study.settings["seed"],
             share=float(output.share or 0),
             ranking=output.ranking,
             replace=options.replace,

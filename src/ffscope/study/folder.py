@@ -98,7 +98,7 @@ class Study:
 
     def done(self, stage: str, settings: dict[str, Any]) -> bool:
         """Whether a stage is finished. Raises if the study has other settings: results of different settings must not be mixed."""
-        self._must_match("settings", settings)
+        self._refuse_other_settings(settings)
         return self.has(stage)
 
     def has(self, stage: str) -> bool:
@@ -170,16 +170,26 @@ class Study:
 
     def refuse_other_model(self, model: dict[str, Any]) -> None:
         """Raise if a model is not the one that was studied; its location may differ."""
-        self._must_match("model", {name: value for name, value in model.items() if name != "source"})
+        stored, source = self.manifest["model"], model.get("source") or "a model without a source"
+        for name, value in _differences(stored, {**model, "source": stored.get("source")}):
+            raise StudyError(
+                f"{self.folder} is a study of another model: of {stored.get('source')}, with {name} {_short(stored[name])}; this "
+                f"is {source}, with {_short(value)}. Nothing was changed. Name the model that was studied, or another study."
+            )
 
-    def _must_match(self, section: str, wanted: dict[str, Any]) -> None:
-        stored = self.manifest[section]
-        for name, value in json.loads(json.dumps(wanted)).items():
-            if name in stored and stored[name] != value:
-                raise StudyError(
-                    f"{self.folder} is a study with {section} {name} = {_short(stored[name])}; this run has "
-                    f"{_short(value)}. Nothing was changed: choose another --out, or use the study's value."
-                )
+    def _refuse_other_settings(self, settings: dict[str, Any]) -> None:
+        for name, value in _differences(self.settings, settings):
+            raise StudyError(
+                f"{self.folder} is a study with {name} = {_short(self.settings[name])}; this run has {_short(value)}. Nothing was "
+                "changed. Use the study's value, or make another study in a new folder."
+            )
+
+
+def _differences(stored: dict[str, Any], wanted: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What is wanted otherwise than it is stored."""
+    for name, value in json.loads(json.dumps(wanted)).items():
+        if name in stored and stored[name] != value:
+            yield name, value
 
 
 def _rerun_advice(manifest: dict[str, Any]) -> str:
