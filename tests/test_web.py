@@ -635,7 +635,7 @@ def test_another_model_is_refused(study, tokenizer, tmp_path):
     from ffscope.models.fingerprint import manifest_entry
 
     study.refuse_other_model(manifest_entry(tiny_model(tokenizer)))
-    with pytest.raises(StudyError, match="model family"):
+    with pytest.raises(StudyError, match="is a study of another model: .*with family"):
         study.refuse_other_model(manifest_entry(tiny_model(tokenizer, "opt")))
 
 
