@@ -754,6 +754,9 @@ def test_a_share_that_leaves_nothing(planted, tmp_path):
         ffscope.prune(model, study.folder, tmp_path / "pruned", share=0.99, score="firing")
 
 
-def test_a_record_that_is_missing(tmp_path):
-    with pytest.raises(SourceError, match="was not written by `ffscope prune`"):
+@pytest.mark.parametrize("record", [None, "", "{}", '{"before": {}, "after": {}}'])
+def test_a_record_that_is_missing_or_of_another_version(record, tmp_path):
+    if record is not None:
+        (tmp_path / RECORD).write_text(record)
+    with pytest.raises(SourceError, match="was not written by this version of `ffscope prune`"):
         Pruned.read(tmp_path)

@@ -112,6 +112,16 @@ def is_drawn(canvas):
     )
 
 
+def is_linked(browse, name, path, address, without):
+    """A page is linked from every page of a study that has it, and from none of a study that does not."""
+    page = browse(address)
+    page.get_by_role("link", name=name).click()
+    expect(page).to_have_url(f"{address}/{path}")
+    other = browse(f"{without}/search")
+    expect(other.get_by_role("link", name="Overview")).to_be_visible()
+    expect(other.get_by_role("link", name=name)).to_have_count(0)
+
+
 def fits(page):
     """No page is wider than its window."""
     wide, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")

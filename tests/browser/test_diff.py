@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from browser.pages import cells, fits
+from browser.pages import cells, fits, is_linked
 from ffscope.queries.diff import changed_memories, diff_summary
 from ffscope.web.export import export
 
@@ -51,12 +51,7 @@ def test_memories_are_listed_in_the_chosen_order(browse, comparison, folder):
 
 
 def test_it_is_linked_where_a_study_is_compared(browse, comparison, still):
-    page = browse(comparison)
-    page.get_by_role("link", name="Before and after").click()
-    expect(page).to_have_url(f"{comparison}/diff")
-    other = browse(f"{still}/search")
-    expect(other.get_by_role("link", name="Overview")).to_be_visible()
-    expect(other.get_by_role("link", name="Before and after")).to_have_count(0)
+    is_linked(browse, "Before and after", "diff", comparison, still)
 
 
 def test_it_fits_a_phone(browse, comparison):

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from browser.pages import cells, fits
+from browser.pages import cells, fits, is_linked
 from ffscope.queries.leaks import leak_rows
 from ffscope.queries.tables import reading
 from ffscope.web.export import export
@@ -63,12 +63,7 @@ def test_its_memories_are_links_to_their_part_in_it(browse, leaks, rows):
 
 
 def test_it_is_linked_where_a_study_was_searched_for_leaks(browse, leaks, still):
-    page = browse(leaks)
-    page.get_by_role("link", name="Leaks").click()
-    expect(page).to_have_url(f"{leaks}/leaks")
-    other = browse(f"{still}/search")
-    expect(other.get_by_role("link", name="Overview")).to_be_visible()
-    expect(other.get_by_role("link", name="Leaks")).to_have_count(0)
+    is_linked(browse, "Leaks", "leaks", leaks, still)
 
 
 def test_it_fits_a_phone(browse, leaks):

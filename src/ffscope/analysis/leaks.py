@@ -37,7 +37,7 @@ from ffscope.study.resumable import ResumableFolder
 from ffscope.study.schemas import SCHEMAS
 
 logger = logging.getLogger(__name__)
-_ELSEWHERE = 200  # sentences on which memories should have no effect
+_ELSEWHERE = 200  # of these sentences
 Change = tuple[float, float, float]
 
 
@@ -100,7 +100,9 @@ class _Leaks:
         self.sentences = self.study.path("sentences.parquet")
         self.searched = self.study.manifest["stages"]["triggers"]["sentences"]
         self.leaks: list[Leak] = []
-        self.completed: Array = np.empty(0, np.int64)  # the searched sentences with a completion
+        self.others: Array = np.empty(
+            0, np.int64
+        )  # sentences without a completion, on which memories should have no effect
         self.measured: dict[int, Measured] = {}
 
     @property
@@ -109,13 +111,18 @@ class _Leaks:
         return leak_columns(self.leaks, self.measured)
 
     def find(self) -> dict[str, Any]:
-        """Find the leaks; returns what the whole text is compared with, for study.json."""
+        """Find the leaks; returns what the whole text is compared with, for study.json.
+
+        Sentences without a trigger are read too: what they are compared with is drawn from all held-out ones.
+        """
         triggers = self._triggers()
-        texts = tokens_of(self.sentences, self._searched())
+        numbers = np.concatenate([chunk.sentences for chunk in chunks(self.sentences, first=self.searched)])
+        texts = tokens_of(self.sentences, numbers)
         others = tokens_of(self.sentences, self._held_out_numbers(len(texts)))
         shortest = self.options.leak_tokens
         runs, other_runs = self._runs("completions", texts), self._runs("held-out completions", others)
-        self.completed = np.array([run.sentence for run in runs], dtype=np.int64)
+        order = np.random.default_rng([self.seed, *b"elsewhere"]).permutation(numbers)
+        self.others = order[~np.isin(order, [run.sentence for run in runs])][:_ELSEWHERE]
         positions = {sentence: np.array(sorted(places)) for sentence, places in triggers.items()}
         given_away = runs if self.options.leak_starts == "all" else after_triggers(runs, positions, shortest)
         lists = [distinct(some, {**texts, **others}) for some in (given_away, runs, other_runs)]
@@ -145,10 +152,6 @@ class _Leaks:
         for sentence, position, count in zip(*places.tolist(), counts.tolist(), strict=True):
             triggers.setdefault(sentence, {})[position] = count
         return triggers
-
-    def _searched(self) -> Array:
-        """All searched sentences, also those without a trigger: what they are compared with is drawn from all held-out ones."""
-        return np.concatenate([chunk.sentences for chunk in chunks(self.sentences, first=self.searched)])
 
     def _held_out_numbers(self, count: int) -> Array:
         """As many held-out sentences at random, or all there are."""
@@ -204,9 +207,7 @@ class _Leaks:
 
     def _elsewhere(self, depends: bytes) -> tuple[Array, ...]:
         """The size of every memory's effect on searched sentences without any completion, in nats per token, by layer."""
-        order = np.random.default_rng([self.seed, *b"elsewhere"]).permutation(self._searched())
-        drawn = order[~np.isin(order, self.completed)][:_ELSEWHERE]
-        batches = sentence_batches(tokens_of(self.sentences, drawn), self.tokens)
+        batches = sentence_batches(tokens_of(self.sentences, self.others), self.tokens)
         memories = self.work.info.memories
         if not batches:
             return tuple(np.zeros(count) for count in memories)

@@ -49,7 +49,7 @@ def run(work: Work) -> None:
     if finished and entry["searched"] == study.has("triggers"):
         return
     start = time.perf_counter()
-    _examples(work)  # raises, before anything is learned, if there are none
+    draw_examples(study, 1, study.settings["seed"])  # raises, before anything is learned, if there are none
     entries: dict[str, Any] = {name: entry[name] for name in names if name in entry}
     folder = ResumableFolder(study, "lens", settings)
     if not finished:

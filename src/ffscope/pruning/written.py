@@ -60,13 +60,13 @@ class Pruned:
         file = Path(folder) / RECORD
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            sizes = {name: Size(**record[name]) for name in ("before", "after")}
+            removed = tuple(map(tuple, record["removed"]))
+            return cls(**{**record, **sizes, "removed": removed, "memories": tuple(record["memories"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:  # the last two: of another version
             raise SourceError(
-                f"{folder} has no {RECORD} that can be read, so it was not written by `ffscope prune`."
+                f"{folder} has no {RECORD} that can be read, so it was not written by this version of `ffscope prune`."
             ) from error
-        sizes = {name: Size(**record[name]) for name in ("before", "after")}
-        removed = tuple(map(tuple, record["removed"]))
-        return cls(**{**record, **sizes, "removed": removed, "memories": tuple(record["memories"])})
 
     def original(self, name: str | Memory) -> Memory:
         """The name in the source of a memory of the pruned model."""
