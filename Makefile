@@ -34,7 +34,7 @@ test: $(READY)
 	@$(MAKE) --silent browser SUDO="$(SUDO:sudo=sudo -n)" >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the explorer's pages are skipped."
 	$(BIN)/python -m pytest -m "not slow and not ray" $(PARALLEL) --durations=10 $(TESTS)
 
-# Ray's workers need all cores, so these run one by one: some two minutes.
+# Ray's workers and other processes need all cores, so these run one by one: some three minutes.
 test-ray: $(READY)
 	$(BIN)/python -m pytest -m "ray and not slow" --durations=5 $(TESTS)
 

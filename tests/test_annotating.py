@@ -288,6 +288,7 @@ def test_threads_that_write_at_once_lose_nothing(study):
     assert annotators(study) == {f"a{i}": 3 for i in range(6)}
 
 
+@pytest.mark.ray
 def test_processes_that_write_at_once_lose_nothing(study):
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=write_some, args=(study.folder, f"a{i}", 8)) for i in range(2)]

@@ -165,6 +165,7 @@ load({str(file)!r})
     assert not entry.name.startswith(".")
 
 
+@pytest.mark.ray
 def test_two_at_once_convert_once(cache, file):
     code = f"""
 import logging

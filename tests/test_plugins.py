@@ -118,6 +118,7 @@ def expected_shares(study):
     return {name: max(map(some.count, some)) / len(some) for name, some in stands.items()}
 
 
+@pytest.mark.ray
 def test_an_installed_stage_is_everywhere(installed, study):
     top_help, stage_help, wrote, _, search_output, listed, *_ = installed["outputs"]
     assert "documents" in top_help
@@ -143,6 +144,7 @@ def test_an_installed_stage_runs_on_a_cluster(python, study, tmp_path):
     assert tables[0] == tables[1]
 
 
+@pytest.mark.ray
 def test_an_installed_stage_is_on_the_pages(installed, study):
     overview, layer, page = installed["pages"].values()
     assert "one_document" in overview["layers"][0]
@@ -157,6 +159,7 @@ def test_an_installed_stage_is_on_the_pages(installed, study):
     assert overview["figures"][-1]["how_to_read"].startswith("Bar: median")
 
 
+@pytest.mark.ray
 def test_a_run_includes_an_installed_stage(installed):
     manifest = json.loads((installed["run"] / "study.json").read_text())
     assert manifest["stages"]["documents"]["done"]

@@ -226,7 +226,7 @@ def test_what_a_stopped_run_was_writing_is_removed(llama, corpus, whole, tmp_pat
     assert same_bytes(study, whole)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.ray), pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(kills, corpus, tokenizer, tmp_path):
     tiny.make("llama").save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
